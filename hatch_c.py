@@ -1,12 +1,12 @@
-"""What the build hook changes in the C code that mypyc generates.
+"""Changes that the build hook makes to the C code that mypyc generates.
 
 Hot classes are acyclic (`mypyc_attr(acyclic=True)`): their objects have no header of the cyclic
-collector, so a million pending entries cost it nothing. mypyc 2.4 does not handle two consequences:
-deallocators must not recurse along a chain of such objects, and the collector must still find
-the cycles that lead through them.
+collector, so that a million pending entries cost the collector nothing. mypyc 2.4 does not handle
+two consequences: deallocators must not recurse along a chain of such objects, and the collector
+must still find the cycles that lead through them.
 
-The names of classes and fields that the C code below relies on stand in `Names`; a name that is not
-in the generated code ends the build.
+The class `Names` lists the classes and fields on which the C code below relies. If the generated
+code lacks such a name, the build ends.
 """
 
 import ast
@@ -21,7 +21,7 @@ GROUP = "aiowheel._core"  # mypyc's shared library becomes aiowheel/_core__mypyc
 
 @dataclass(frozen=True)
 class Names:
-    """Classes and fields of the package, as Python spells them: `Class` or `Class.field`."""
+    """Classes and fields of the package by their Python names: `Class` or `Class.field`."""
 
     node_next: str = "Node.next"
     wheel_counts: str = "TimingWheel._counts"
@@ -43,15 +43,15 @@ def change(source: Path, docstrings: dict[str, str]) -> None:
         docstrings: By the name in C; see `docstrings_of`.
     """
     generated = source.read_text()
-    generated = add_short_cuts(let_go_of_types(report_failed_finalizers(generated)))
+    generated = add_fast_paths(release_types(report_failed_finalizers(generated)))
     generated = visit_once(generated)
     acyclic = _acyclic_classes(generated)
     if acyclic:
         structs = Structs(source.with_suffix(".h").read_text())
         generated = postpone_deep_deallocations(generated, acyclic)
-        generated = show_cycles_to_the_collector(generated, acyclic, structs)
+        generated = report_cycles_to_the_collector(generated, acyclic, structs)
     source.write_text(generated)
-    answer_in_c(source)
+    replace_hot_functions(source)
     correct_files(source)
     add_docstrings(source, docstrings)
 
@@ -71,7 +71,7 @@ _DEALLOC = re.compile(
 
 
 def _acyclic_classes(generated: str) -> list[re.Match[str]]:
-    """The deallocators of objects without a collector's header."""
+    """Return the deallocators of objects without a header of the collector."""
     return [
         dealloc
         for dealloc in _DEALLOC.finditer(generated)
@@ -82,12 +82,13 @@ def _acyclic_classes(generated: str) -> list[re.Match[str]]:
 def postpone_deep_deallocations(generated: str, acyclic: list[re.Match[str]]) -> str:
     """Give the deallocators of acyclic classes a trashcan of their own.
 
-    CPython's postpones what is freed more than 50 levels deep by writing into the collector's
-    header. An acyclic object has none: mypyc 2.4 uses that trashcan all the same, and the memory in
-    front of the object is overwritten. Without any, freeing a long chain overflows the stack.
+    CPython's trashcan postpones deallocations more than 50 levels deep, and for that writes into
+    the collector's header. An acyclic object has no header, but mypyc 2.4 uses that trashcan
+    nevertheless, which overwrites the memory before the object. Without any trashcan, freeing a
+    long chain overflows the stack.
 
-    The fields are cleared before the object is kept for its successor: clearing runs foreign
-    `__del__` methods, and an object that they make would take over a half-cleared one.
+    The fields are cleared before the object is kept for reuse: clearing may run `__del__` methods
+    of users, which may create an object and would then get a half-cleared one.
     """
     for dealloc in acyclic:
         whole = [
@@ -106,7 +107,7 @@ def postpone_deep_deallocations(generated: str, acyclic: list[re.Match[str]]) ->
             whole.append("done: ;")
         whole.append("aiowheel_dealloc_ends();\n}")
         generated = generated.replace(dealloc[0], "\n".join(whole), 1)
-    return _put_in_front(generated, _TRASHCAN)
+    return _insert_after_includes(generated, _TRASHCAN)
 
 
 def _head(dealloc: re.Match[str]) -> str:
@@ -118,15 +119,15 @@ _TRASHCAN = r"""
 #error "the statics below rely on the GIL"
 #endif
 
-/* Deallocators of acyclic objects that are deeper than this wait for the outermost one. The count
-   is that of all threads, as one per thread costs 10 % of schedule and cancel: where a __del__
-   lets another thread run, a deep chain of that thread may wait until both are done. */
+/* Deallocators of acyclic objects deeper than this wait for the outermost one. All threads share
+   the count, because one per thread costs 10 % of schedule and cancel: if a __del__ lets another
+   thread run, a deep chain of that thread may wait until both are done. */
 #define AIOWHEEL_DEEPEST 50
 static int aiowheel_depth;
 static PyObject *aiowheel_postponed;
 
-/* Whether to go on. The link to the next postponed object lies in the first word, where the
-   reference count was. */
+/* Whether to continue. The first word, which held the reference count, holds the link to the
+   next postponed object. */
 static inline int aiowheel_dealloc_begins(PyObject *self)
 {
     if (aiowheel_depth < AIOWHEEL_DEEPEST) {
@@ -140,7 +141,7 @@ static inline int aiowheel_dealloc_begins(PyObject *self)
 
 static void aiowheel_dealloc_postponed(void)
 {
-    while (aiowheel_postponed != NULL) { /* the depth stays 1: what they free does not come here */
+    while (aiowheel_postponed != NULL) { /* the depth stays 1: nested calls skip this loop */
         PyObject *self = aiowheel_postponed;
         memcpy(&aiowheel_postponed, (void *)self, sizeof(PyObject *));
         memset((void *)self, 0, sizeof(PyObject *));
@@ -156,11 +157,11 @@ static inline void aiowheel_dealloc_ends(void)
 """
 
 
-def let_go_of_types(generated: str) -> str:
-    """Have the deallocators in generated C give back the reference each object holds to its class.
+def release_types(generated: str) -> str:
+    """Make the deallocators in generated C release the reference of each object to its class.
 
-    mypyc 2.4 keeps it: an interpreted class with a compiled base is then never freed once it had an
-    instance, one defined inside a function, say.
+    mypyc 2.4 keeps it: an interpreted class with a compiled base, for example one defined inside a
+    function, is then never freed after it had an instance.
     """
     free = "Py_TYPE(self)->tp_free((PyObject *)self);"
     whole = f"{{ PyTypeObject *type = Py_TYPE(self); {free} Py_DECREF(type); }}"
@@ -173,9 +174,9 @@ _FINALIZE = re.compile(
 
 
 def report_failed_finalizers(generated: str) -> str:
-    """Have `__del__` report what it raises, as Python's own classes do.
+    """Make `__del__` report its exceptions, as Python's own classes do.
 
-    mypyc 2.4 leaves the exception set where the collector calls `__del__`: the next finalizer then
+    mypyc 2.4 leaves the exception set when the collector calls `__del__`. The next finalizer then
     runs, and fails, with an exception that is not its own.
     """
     return _FINALIZE.sub(
@@ -203,28 +204,29 @@ class Structs:
             self._bodies[python_name] = (name, body)
 
     def struct(self, class_name: str) -> str:
-        """The C name of the struct of *class_name*."""
+        """Return the C name of the struct of *class_name*."""
         if class_name not in self._bodies:
             sys.exit(f"hatch_c.py relies on a compiled class {class_name}, but there is none")
         return self._bodies[class_name][0]
 
     def field(self, class_name: str, field: str) -> str:
-        """The C name of *field* in the struct of *class_name*."""
+        """Return the C name of *field* in the struct of *class_name*."""
         self.struct(class_name)
         if re.search(rf"\b_{field};", self._bodies[class_name][1]) is None:
             sys.exit(f"hatch_c.py relies on {class_name}.{field}, but the class has no such field")
         return f"_{field}"
 
 
-def show_cycles_to_the_collector(
+def report_cycles_to_the_collector(
     generated: str, acyclic: list[re.Match[str]], structs: Structs
 ) -> str:
-    """Have wheels and watch lists show the collector what the objects in their rings refer to.
+    """Make wheels and watch lists report the references of the objects in their rings.
 
-    The collector asks each object with a header what it refers to. The objects in a ring have no
-    header, so their owner answers for each of them, exactly once. An object that somebody else
-    holds as well is treated in the same way, so the owner's `__del__`, which the collector calls
-    before it clears anything, must cut every reference of every object in its rings.
+    The collector calls the traverse function of each object with a header. The objects in a ring
+    have no header, so the traverse function of their owner reports for each of them, exactly once.
+    It also reports an object that has other references. Therefore the owner's `__del__`, which the
+    collector calls before it clears anything, must cut every reference of every object in its
+    rings.
     """
     for dealloc in acyclic:
         name = dealloc["name"]
@@ -245,14 +247,14 @@ def show_cycles_to_the_collector(
         class_name, _, field = str(entry.default).partition(".")
         text = text.replace(f"@{entry.name}@", structs.field(class_name, field))
         text = text.replace(f"@{entry.name.partition('_')[0]}@", structs.struct(class_name))
-    return _put_in_front(generated, text)
+    return _insert_after_includes(generated, text)
 
 
 def visit_once(generated: str) -> str:
-    """Have traverse functions show the collector each field once.
+    """Make traverse functions report each field once.
 
     mypyc 2.4 repeats a field whose declaration a subclass repeats. The collector then counts more
-    references than there are, takes the object for one in use, and never frees its cycle.
+    references than exist, considers the object in use, and never frees its cycle.
     """
     return _TRAVERSE.sub(_without_repeated_visits, generated)
 
@@ -281,7 +283,7 @@ def _body(generated: str, head: str) -> str:
 
 
 def _add_to_traverse(generated: str, struct: str, visitor: str) -> str:
-    """Have the traverse function of *struct* end by calling *visitor*."""
+    """Make the traverse function of *struct* end with a call of *visitor*."""
     traverse = re.compile(
         rf"(_traverse\({struct} \*self, visitproc visit, void \*arg\)\s*\{{[^{{}}]*)return rv;"
     )
@@ -292,18 +294,18 @@ def _add_to_traverse(generated: str, struct: str, visitor: str) -> str:
 
 
 _VISITORS = r"""
-/* The most objects in rings that one owner shows. A full collection visits each of them: half a
+/* The most ring objects that one owner reports. A full collection visits each of them: half a
    millisecond for 10,000. For a million it would stall the program. */
 #define AIOWHEEL_MOST_SHOWN 10000
 
-/* What the objects in the ring around `root` refer to, `root` included. One that is half taken
-   apart, because a __del__ runs meanwhile, ends where it is cut. */
+/* Visit the references of the objects in the ring around `root`, `root` included. A ring that
+   a running __del__ is taking apart ends where it is cut. */
 static int
 aiowheel_visit_ring(PyObject *root, Py_ssize_t *left, visitproc visit, void *arg)
 {
     PyObject *node = root;
     do {
-        if (!PyObject_IS_GC(node)) { /* one with a header answers for itself */
+        if (!PyObject_IS_GC(node)) { /* the collector traverses one with a header */
             int rv = Py_TYPE(node)->tp_traverse(node, visit, arg);
             if (rv != 0) return rv;
         }
@@ -312,7 +314,7 @@ aiowheel_visit_ring(PyObject *root, Py_ssize_t *left, visitproc visit, void *arg
     return 0;
 }
 
-/* Once `__del__` was called it cuts no more references: nothing is shown from then on. */
+/* After `__del__` has run, it cuts no more references, so nothing is reported from then on. */
 static int
 aiowheel_visit_wheel(@wheel@ *self, visitproc visit, void *arg)
 {
@@ -354,8 +356,8 @@ aiowheel_visit_lists(@lists@ *self, visitproc visit, void *arg)
 """
 
 
-def _put_in_front(generated: str, text: str) -> str:
-    """Put *text* behind the first block of includes."""
+def _insert_after_includes(generated: str, text: str) -> str:
+    """Insert *text* after the first block of includes."""
     end = generated.index("\n", generated.rindex("#include", 0, generated.index("static "))) + 1
     return generated[:end] + text + generated[end:]
 
@@ -363,14 +365,14 @@ def _put_in_front(generated: str, text: str) -> str:
 # --- calls ----------------------------------------------------------------------------------------
 
 
-def add_short_cuts(generated: str) -> str:
-    """Let the plainest calls skip the argument parser where mypyc 2.4 has no short cut itself.
+def add_fast_paths(generated: str) -> str:
+    """Let plain calls skip the argument parser where mypyc 2.4 has no fast path itself.
 
     Constructors, and functions with `*args` or keyword-only arguments, interpret a format string at
-    each call. A call with the required arguments alone, all by position, needs none: 6 % of
-    call_later.
+    each call. A call with only the required arguments, all by position, does not need it; skipping
+    it saves 6 % of call_later.
     """
-    return _PARSE_TUPLE.sub(_with_short_cut, _PARSE_STACK.sub(_with_short_cut, generated))
+    return _PARSE_TUPLE.sub(_with_fast_path, _PARSE_STACK.sub(_with_fast_path, generated))
 
 
 _PARSE_STACK = re.compile(
@@ -384,7 +386,7 @@ _PARSE_TUPLE = re.compile(
 )
 
 
-def _with_short_cut(wrapper: re.Match[str]) -> str:
+def _with_fast_path(wrapper: re.Match[str]) -> str:
     targets = [target.removeprefix("&") for target in wrapper["targets"].split(", ")]
     required = len(wrapper["required"])
     in_tuple = wrapper.re is _PARSE_TUPLE
@@ -405,11 +407,11 @@ def _with_short_cut(wrapper: re.Match[str]) -> str:
 # --- answers, files and docstrings ----------------------------------------------------------------
 
 
-def answer_in_c(source: Path) -> None:
-    """Have a few functions of the hottest paths answer in C.
+def replace_hot_functions(source: Path) -> None:
+    """Replace a few functions on the hottest paths by C code.
 
     A call through the interpreter costs 20 to 30 ns, several times in every `call_later`. A call
-    with an argument that has a default, which only tests make, goes on to mypyc's code.
+    with an argument that has a default, which only tests make, still runs mypyc's code.
     """
     generated = source.read_text()
     if "CPyDef__interpreter___monotonic_ns(" not in generated:
@@ -442,7 +444,7 @@ _ANSWERS = {
         "        return size == 0;\n"
         "    }"
     ),
-    # mypyc's `raise` makes a frame for the traceback, a quarter of the cost of a firing.
+    # mypyc's `raise` creates a frame for the traceback, a quarter of the cost of a firing.
     "PyObject *CPyDef__driver___Bell_____next__(PyObject *cpy_r_self)": (
         "aiowheel___timer____driver___BellObject *bell = "
         "(aiowheel___timer____driver___BellObject *)cpy_r_self;\n"
@@ -477,10 +479,10 @@ _ANSWERS = {
 
 
 def correct_files(source: Path) -> None:
-    """Have the modules in generated C carry the path of the file they were loaded from.
+    """Make the modules in generated C carry the path of the file from which they were loaded.
 
     mypyc 2.4 derives `__file__` from the folder of the shared library and the full name of the
-    module: it expects the library above the package, but this library lies inside.
+    module. It expects the library above the package, but this library lies inside.
     """
     generated = source.read_text()
     patched = _LIBRARY_FILE.sub(r"\1file_above_package(\2)", generated)
@@ -507,7 +509,7 @@ static Py_ssize_t last_separator(PyObject *path, Py_ssize_t end) {
     return last < 0 ? -1 : last;
 }
 
-/* Where the library would lie if it were beside the package and not inside. */
+/* The path of the library if it lay beside the package instead of inside. */
 static PyObject *file_above_package(PyObject *library) {
     PyObject *file = PyObject_GetAttrString(library, "__file__");
     if (file == NULL) return NULL;
@@ -527,9 +529,9 @@ static PyObject *file_above_package(PyObject *library) {
 
 
 def add_docstrings(source: Path, docstrings: dict[str, str]) -> None:
-    """Give generated C the docstrings of modules, classes, functions, methods and properties.
+    """Add the docstrings of modules, classes, functions, methods and properties to generated C.
 
-    mypyc 2.4 writes signatures only.
+    mypyc 2.4 writes only signatures.
 
     Args:
         source: The generated file.
@@ -575,7 +577,7 @@ _PROPERTY_DOC = re.compile(
     r"(?P<head>\(getter\)(?P<name>\w+),\s*(?:\(setter\)\w+|NULL), )"
     r"(?P<doc>NULL)(?P<tail>, NULL\})"
 )
-# Of enumerations and named tuples, which stay ordinary classes.
+# The docstrings of enumerations and named tuples, which stay interpreted classes.
 _FILLER_DOC = re.compile(
     r"(?P<filler>(?P<value>\w+) = CPyStatics\[\d+\]; /\* 'mypyc filler docstring' \*/)"
     r"(?P<rest>.*?\bCPyType_(?P<name>\w+) = \(PyTypeObject \*\))",
@@ -586,8 +588,8 @@ _FILLER_DOC = re.compile(
 def docstrings_of(root: Path, sources: list[str]) -> dict[str, str]:
     """Return the docstrings of *sources* by the names that mypyc gives to their owners in C.
 
-    The name of a module in C is the shortest end of its full name that no other module has: every
-    end is tried, and one that two modules share belongs to neither.
+    The name of a module in C is the shortest suffix of its full name that no other module has.
+    Every suffix is tried, and one that two modules share belongs to neither.
     """
     docstrings: dict[str, str] = {}
     shared: set[str] = set()

@@ -1,4 +1,4 @@
-"""What it costs to close silent connections; as `aiowheel bench idle`.
+"""Measure the cost of closing silent connections; the same as `aiowheel bench idle`.
 
 Run:
     python benchmarks/bench_idle.py [--quick] [--connections N] [--rounds N] [--out FILE] [--json]

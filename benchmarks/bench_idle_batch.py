@@ -1,14 +1,14 @@
-"""What `aiowheel idle --engine spark` adds to the bare `lead()` query it is built on.
+"""Measure what `aiowheel idle --engine spark` adds to the bare `lead()` query below it.
 
 Run:
     python benchmarks/bench_idle_batch.py [--rows 20000000] [--rounds 3] [--json FILE]
 
-Makes a Parquet table of packets once: 100,000 connections, each with a packet every ten seconds on
-average. Then, in one session and in turn: the bare query into Spark's sink that keeps nothing; and
-the whole job, with rows checked and counted, events sorted, and the file of `fire,key` lines
-written. This is done for two timeouts: after one a packet in twenty is the last before an idle
-event (30 s), after the other one in three (10.8 s). Prints the times, the CPU seconds of the driver
-and its JVM, and their ratios.
+The program first creates a Parquet table of packets: 100,000 connections, each with a packet every
+ten seconds on average. Then it runs, in one session and in turn: the bare query into Spark's sink
+that discards its input; and the complete job, with checked and counted rows, sorted events, and
+the file of `fire,key` lines. It does so for two timeouts: after one, a packet in twenty is the last
+before an idle event (30 s), after the other, one in three (10.8 s). It prints the times, the CPU
+seconds of the driver and its JVM, and their ratios.
 """
 
 import argparse
@@ -34,12 +34,12 @@ from aiowheel.readers import Inputs, TimedRows, TimeFormat, Unit, time_parser
 
 CONNECTIONS = 100_000
 MEAN_GAP_US = 10_000_000
-SHARES = (0.05, 0.34)  # of the packets that are followed by an idle event
+SHARES = (0.05, 0.34)  # the fractions of the packets that an idle event follows
 PROMISE = 1.3
 
 
 def make_packets(spark: SparkSession, rows: int, folder: Path) -> None:
-    """Write the table: a packet of a random connection every so many microseconds."""
+    """Write the table: a packet of a random connection at a fixed interval of microseconds."""
     step = MEAN_GAP_US // CONNECTIONS
     spark.range(rows).select(
         F.concat(F.lit("connection-"), F.pmod(F.xxhash64("id"), F.lit(CONNECTIONS))).alias("key"),
@@ -50,7 +50,7 @@ def make_packets(spark: SparkSession, rows: int, folder: Path) -> None:
 
 
 def bare_query(rows: DataFrame, timeout: int) -> DataFrame:
-    """The rule as one writes it down: nothing is checked, counted, sorted or kept."""
+    """Return the rule as a plain query: nothing is checked, counted, sorted or kept."""
     by_time = Window.partitionBy("key").orderBy("t")
     fire, next_t = F.col("t") + F.lit(timeout), F.col("next_t")
     return (
@@ -61,7 +61,7 @@ def bare_query(rows: DataFrame, timeout: int) -> DataFrame:
 
 
 def run_job(spark: SparkSession, folder: Path, timeout: int) -> dict[str, int]:
-    """The job as the command runs it; what it found."""
+    """Run the job as the command does; return its counts."""
     inputs = Inputs([str(folder)])
     rows = TimedRows(inputs, key="key", time="t", parse_time=time_parser(TimeFormat.EPOCH, Unit.US))
     with tempfile.TemporaryDirectory(prefix="aiowheel-bench-") as name:
@@ -75,8 +75,8 @@ def run_job(spark: SparkSession, folder: Path, timeout: int) -> dict[str, int]:
 
 
 def cost_of(spark: SparkSession, work: Callable[[], object]) -> tuple[float, float]:
-    """How long a call takes, in seconds, and the CPU seconds of this process and the JVM."""
-    gateway = spark.sparkContext._gateway  # noqa: SLF001 - it alone knows the JVM's process
+    """Return the duration of a call in seconds, and the CPU seconds of this process and the JVM."""
+    gateway = spark.sparkContext._gateway  # noqa: SLF001 - only it has the JVM's process
     assert gateway is not None
     jvm = psutil.Process(gateway.proc.pid)
 
@@ -90,7 +90,7 @@ def cost_of(spark: SparkSession, work: Callable[[], object]) -> tuple[float, flo
 
 
 def compare(spark: SparkSession, table: Path, share: float, rounds: int) -> dict[str, object]:
-    """Run both in turn; the first round is for warming up and does not count."""
+    """Run both in turn; the first round warms up and does not count."""
     timeout = round(-math.log(share) * MEAN_GAP_US)  # the gaps are exponential
     query = bare_query(spark.read.parquet(str(table)), timeout)
     found: dict[str, int] = {}
@@ -111,7 +111,7 @@ def compare(spark: SparkSession, table: Path, share: float, rounds: int) -> dict
 
 
 def main() -> None:
-    """Measure, print a table, write JSON where asked for."""
+    """Measure, print a table, and write JSON if requested."""
     parser = argparse.ArgumentParser(description="Measure batch idle beside its bare query.")
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,12 +1,12 @@
-"""How many rows a second `aiowheel idle --stream` takes, and what a micro-batch costs at least.
+"""Measure the rows per second of `aiowheel idle --stream`, and the least cost of a micro-batch.
 
 Run:
     python benchmarks/bench_idle_stream.py [--rows 4000000] [--files 8] [--json FILE]
 
-Makes Parquet files of packets, 20,000 connections, rows up to half a second out of order, and lets
-the stream work them off, one file a micro-batch, on `local[2]`. The first micro-batch, where Java
-warms up, is told apart. What was found is compared with what `lead()` finds. Where other work goes
-on, the rows per second of CPU time, warming up included, are the firmer figure.
+The program creates Parquet files of packets, 20,000 connections, rows up to half a second out of
+order, and lets the stream process them on `local[2]`, one file for each micro-batch. It reports the
+first micro-batch, in which Java warms up, separately, and compares the result with that of
+`lead()`. On a busy machine, the rows per second of CPU time, warm-up included, are more reliable.
 """
 
 import argparse
@@ -41,7 +41,7 @@ PROMISE = 40_000
 
 
 def make_packets(spark: SparkSession, rows: int, files: int, folder: Path) -> None:
-    """Write the files, with ages in their order."""
+    """Write the files, with increasing modification times."""
     folder.mkdir()
     step = -(-rows // files)
     start = F.lit(1_700_000_000_000_000)
@@ -59,7 +59,7 @@ def make_packets(spark: SparkSession, rows: int, files: int, folder: Path) -> No
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process, the JVM and its Python workers, warming up included."""
+    """Return the CPU time of this process, the JVM and its Python workers, warm-up included."""
     here = psutil.Process()
     total = 0.0
     for process in (here, *here.children(recursive=True)):
@@ -70,7 +70,7 @@ def cpu_seconds() -> float:
 
 
 def measure(rows: int, files: int) -> dict[str, object]:
-    """Make the files, run the stream to its end, compare."""
+    """Create the files, run the stream to its end, compare."""
     with (
         tempfile.TemporaryDirectory(prefix="aiowheel-bench-") as name,
         open_session("bench idle stream", master=f"local[{CORES}]") as spark,
@@ -121,7 +121,7 @@ def measure(rows: int, files: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Measure, print a table, write JSON where asked for."""
+    """Measure, print a table, and write JSON if requested."""
     parser = argparse.ArgumentParser(description="Measure the rate of streaming idle detection.")
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--files", type=int, default=8)

@@ -1,11 +1,11 @@
-"""What importing costs: the package beside asyncio, and the pytest plugin beside pytest.
+"""Measure imports: the package after asyncio, and the pytest plugin after pytest.
 
 Run:
     python benchmarks/bench_import.py [--runs 21] [--json FILE]
 
-Each run is a fresh interpreter that imports what is there anyway (asyncio, or pytest) and then
-measures one import. The builds take turns, the first run of each only fills the caches, and the
-table shows medians: milliseconds of wall time and of CPU time, and the number of modules loaded.
+Each run is a fresh interpreter that first imports asyncio, or pytest, and then measures one import.
+The builds take turns, the first run of each only fills the caches, and the table shows medians:
+milliseconds of wall time and of CPU time, and the number of loaded modules.
 """
 
 import argparse
@@ -31,7 +31,7 @@ print(time.perf_counter() - wall, time.process_time() - cpu, len(sys.modules) - 
 
 @dataclass(frozen=True)
 class Line:
-    """One import on one build; the goal is of wall time."""
+    """One import on one build; the goal is in wall time."""
 
     module: str
     beside: str
@@ -64,7 +64,7 @@ def environment(build: str, cache: str) -> dict[str, str]:
 
 
 def run_once(line: Line, build: str, cache: str) -> tuple[float, float, int]:
-    """Import in a fresh interpreter: seconds of wall time, of CPU time, modules loaded."""
+    """Import in a fresh interpreter; return wall and CPU time in seconds, and loaded modules."""
     result = subprocess.run(  # noqa: S603 - this interpreter, our own program
         [sys.executable, "-c", PROGRAM, line.beside, line.module],
         env=environment(build, cache),
@@ -87,7 +87,7 @@ def has_build(build: str, cache: str) -> bool:
 
 
 def measure(runs: int, cache: str) -> list[Measured]:
-    """Measure every line on every build that is there, in turns."""
+    """Measure every line on every available build, in turns."""
     builds = [build for build in SWITCHES if has_build(build, cache)]
     pairs = [(line, build) for line in LINES for build in builds]
     for line, build in pairs:

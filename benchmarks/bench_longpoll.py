@@ -1,4 +1,4 @@
-"""Thousands of clients that wait for news; as `aiowheel bench longpoll`.
+"""Measure thousands of clients that long-poll; the same as `aiowheel bench longpoll`.
 
 Run:
     python benchmarks/bench_longpoll.py [--quick] [--clients N] [--topics N] [--keys N] [--rate N]

@@ -1,4 +1,4 @@
-"""Our event loops' own timers against those of asyncio and uvloop; as `aiowheel bench loop`.
+"""Compare the timers of wheel loops with those of asyncio and uvloop, as `aiowheel bench loop`.
 
 Run:
     python benchmarks/bench_loop.py [--quick] [--only LINE] [--rounds N] [--out FILE] [--json]

@@ -1,4 +1,4 @@
-"""aiohttp and asyncpg on our loops; as `aiowheel bench programs`.
+"""Measure aiohttp and asyncpg on wheel loops; the same as `aiowheel bench programs`.
 
 Run:
     python benchmarks/bench_programs.py [--quick] [--rounds N] [--out FILE] [--json]

@@ -1,4 +1,4 @@
-"""The purgatory under load, against older and other designs; as `aiowheel bench purgatory`.
+"""Measure the purgatory beside older and other designs; the same as `aiowheel bench purgatory`.
 
 Run:
     python benchmarks/bench_purgatory.py [--quick] [--micro] [--rounds N] [--out FILE] [--json]

@@ -1,14 +1,14 @@
-"""What `aiowheel purgatory --engine spark` takes beside the bare join it is an answer to.
+"""Compare the time of `aiowheel purgatory --engine spark` with that of a bare join.
 
 Run:
     python benchmarks/bench_purgatory_batch.py [--operations 4000000] [--skewed] [--json FILE]
 
-Makes a trace once: operations on two of 100,000 keys, any of which will do, with thresholds and a
-timeout of five seconds, and three times as many events; with ``--skewed`` most of these on few
-keys, where the bare join gets slow. Then, in one session and in turn: the bare join, of bins of six
-seconds with integers for keys and ids, into Spark's sink that keeps nothing; and the whole job, on
-texts, with rows checked and counted, and outcomes written. Prints the times and their ratio; both
-must have completed the same operations at the same times.
+The program first creates a trace: operations on any of two of 100,000 keys, with thresholds and a
+timeout of five seconds, and three times as many events; with ``--skewed`` most events are on few
+keys, where the bare join becomes slow. Then it runs, in one session and in turn: the bare join, in
+bins of six seconds with integers for keys and ids, into Spark's sink that discards its input; and
+the complete job, on strings, with checked and counted rows and written outcomes. It prints the
+times and their ratio; both must have completed the same operations at the same times.
 """
 
 import argparse
@@ -30,16 +30,16 @@ from aiowheel.rules import COMPLETED
 
 KEYS = 100_000
 EVENTS_AN_OPERATION = 3
-STEP_US = 50  # from one operation to the next
+STEP_US = 50  # microseconds from one operation to the next
 TIMEOUT_US = 5_000_000
 TICK_US = 1_000
 BIN_US = 6_000_000
-LEVELS = 100  # of values and thresholds
+LEVELS = 100  # the number of different values and thresholds
 PROMISE = 2.0
 
 
 def make_trace(spark: SparkSession, operations: int, folder: Path, *, skewed: bool) -> None:
-    """Write the operations and events as the job reads them, and as the bare join does."""
+    """Write the operations and events in the format of the job and in that of the bare join."""
 
     def number(seed: int, below: int, power: int = 1) -> Column:
         return F.floor(F.pow(F.rand(seed), power) * below).cast("bigint")
@@ -80,7 +80,7 @@ def _key(number: Column) -> Column:
 
 
 def bare_join(spark: SparkSession, folder: Path) -> DataFrame:
-    """Of every operation that completes its number and the time, by one join on key and bin."""
+    """Return number and time of every completed operation, by one join on key and bin."""
 
     def bin_of(moment: Column) -> Column:
         return F.call_function("div", moment, F.lit(BIN_US))
@@ -102,14 +102,14 @@ def bare_join(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    """How long a call takes."""
+    """Return the duration of a call."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
 def measure(operations: int, rounds: int, *, skewed: bool) -> dict[str, object]:
-    """All rounds in one session, of which the first pays for starting it, on both sides."""
+    """Run all rounds in one session; the first includes the start of the session, on both sides."""
     bare: list[float] = []
     job: list[float] = []
     with (
@@ -148,7 +148,7 @@ def measure(operations: int, rounds: int, *, skewed: bool) -> dict[str, object]:
 
 
 def main() -> None:
-    """Measure, print a table, write JSON where asked for."""
+    """Measure, print a table, and write JSON if requested."""
     parser = argparse.ArgumentParser(description="Measure batch purgatory beside a bare join.")
     parser.add_argument("--operations", type=int, default=4_000_000)
     parser.add_argument("--rounds", type=int, default=3)

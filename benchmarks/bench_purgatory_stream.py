@@ -1,19 +1,18 @@
-"""How many rows a second `aiowheel purgatory --stream` takes, and what a micro-batch costs.
+"""Measure the rows per second of `aiowheel purgatory --stream`, and the cost of a micro-batch.
 
 Run:
     python benchmarks/bench_purgatory_stream.py [--rows 600000] [--files 6] [--json FILE]
 
-Makes Parquet files of a trace: of four rows one is an operation on two of 10,000 keys, some of them
-busy, with thresholds, any or all, and a timeout of five seconds, and three are events; up to half a
-second out of order. One file of each folder makes a micro-batch on `local[2]`, with 16 shards.
-Four further files come first and warm Java up: they are not among the rows. Then the clocks start,
-the files arrive, and the clocks stop when all of them are worked off: no start of a session is in
-it, nor its end. Last come files of one row, when every operation is over, which tell what a
-micro-batch costs that has nothing to do.
+The program creates Parquet files of a trace. One row in four is an operation on two of 10,000 keys,
+some of them busy, with thresholds, any or all, and a timeout of five seconds; the other three are
+events. Rows are up to half a second out of order. One file of each folder makes a micro-batch on
+`local[2]`, with 16 shards. Four further files come first and warm Java up; they are not among the
+rows. Then the clocks start, the files arrive, and the clocks stop when all of them are processed:
+neither start nor end of a session is measured. Last come files of one row, after all operations are
+over, which show the cost of an empty micro-batch.
 
-The outcomes are compared with those of one process. Where other work goes on, the rows per second
-of CPU time, which is that of this process, of Java and of the Python workers, are the firmer
-figure.
+The outcomes are compared with those of one process. On a busy machine, the rows per second of CPU
+time are more reliable: the CPU time of this process, of Java and of the Python workers.
 """
 
 import argparse
@@ -43,7 +42,7 @@ CORES = 2
 SHARDS = 16
 KINDS = ("operations", "events")
 KEYS = 10_000
-STEP_US = 250  # a row; an operation every millisecond
+STEP_US = 250  # microseconds from row to row; an operation every millisecond
 TIMEOUT_US = 5_000_000
 DISORDER_US = 500_000
 TICK_US = 1_000
@@ -55,7 +54,7 @@ Trace = tuple[list[Operation], list[Event]]
 
 
 def make_trace(rows: int, first: int, source: random.Random) -> Trace:
-    """The rows from number *first* on, in the order in which they arrive."""
+    """Return the rows from number *first* on, in the order of their arrival."""
     operations: list[Operation] = []
     events: list[Event] = []
     for number in range(first, first + rows):
@@ -72,12 +71,12 @@ def make_trace(rows: int, first: int, source: random.Random) -> Trace:
 
 
 def busy_key(source: random.Random) -> str:
-    """A key; the first ones are drawn more often."""
+    """Return a key; the first ones are drawn more often."""
     return f"key-{int(KEYS * source.random() ** 3)}"
 
 
 def write_files(trace: Trace, number: int, folder: Path) -> None:
-    """Write a file of each kind, hidden; the lower its number the older."""
+    """Write a file of each kind, hidden; a lower number gives an older modification time."""
     write_operations(_hidden(folder / "operations", number), trace[0])
     write_events(_hidden(folder / "events", number), trace[1])
     for kind in KINDS:
@@ -85,7 +84,7 @@ def write_files(trace: Trace, number: int, folder: Path) -> None:
 
 
 def let_arrive(numbers: Iterable[int], folder: Path) -> None:
-    """Put files where the stream sees them."""
+    """Move files to where the stream finds them."""
     for number in numbers:
         for kind in KINDS:
             _hidden(folder / kind, number).rename(folder / kind / f"{number:04}.parquet")
@@ -96,18 +95,18 @@ def _hidden(folder: Path, number: int) -> Path:
 
 
 def cpu_seconds() -> dict[str, float]:
-    """CPU time so far of this process, of Java, and of the Python workers."""
+    """Return the CPU time so far of this process, of Java, and of the Python workers."""
     here = psutil.Process()
     spent = {"driver": sum(here.cpu_times()[:2]), "java": 0.0, "workers": 0.0}
     for process in here.children(recursive=True):
         kind = "java" if process.name() == "java" else "workers"
-        # Of those that ended, the daemon that they were children of knows.
+        # The daemon, their parent, has the times of workers that have ended.
         spent[kind] += sum(process.cpu_times()[: 2 if kind == "java" else 4])
     return spent
 
 
 def batches(stream: PurgatoryStream, query: StreamingQuery) -> Iterator[tuple[int, float]]:
-    """Of every micro-batch the rows that were read and the seconds it took."""
+    """Yield the read rows and the seconds of every micro-batch."""
     for batch in query.recentProgress:
         if "addBatch" in batch.durationMs:
             counts = stream.checked_counts(batch)
@@ -115,7 +114,7 @@ def batches(stream: PurgatoryStream, query: StreamingQuery) -> Iterator[tuple[in
 
 
 def measure(rows: int, files: int) -> dict[str, object]:
-    """Run the stream over files that arrive, and compare."""
+    """Run the stream over arriving files, and compare."""
     source = random.Random(5)
     step = rows // files
     traces = [make_trace(step, number * step, source) for number in range(WARM_UP_FILES + files)]
@@ -180,14 +179,14 @@ def measure(rows: int, files: int) -> dict[str, object]:
 
 
 def overdue(number: int, after: int) -> Trace:
-    """An operation that is over at once, and an event for nobody, long after so many rows."""
+    """Return an operation that is over at once, and an event without watchers, after many rows."""
     time_us = 10 * after * STEP_US + number * TIMEOUT_US
     operation = Operation(f"overdue-{number}", ("nobody's",), (0,), 1, time_us, time_us)
     return [operation], [Event("nobody's", time_us, 0)]
 
 
 def replay(traces: list[Trace]) -> list[Ending]:
-    """What one process makes of it."""
+    """Return the outcomes of one process."""
     shard = Shard(TICK_US)
     for trace in traces:
         shard.feed(*trace)
@@ -195,7 +194,7 @@ def replay(traces: list[Trace]) -> list[Ending]:
 
 
 def main() -> None:
-    """Measure, print a table, write JSON where asked for."""
+    """Measure, print a table, and write JSON if requested."""
     parser = argparse.ArgumentParser(description="Measure the rate of the streaming purgatory.")
     parser.add_argument("--rows", type=int, default=600_000)
     parser.add_argument("--files", type=int, default=6)

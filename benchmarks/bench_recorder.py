@@ -1,12 +1,13 @@
-"""What recording costs: per operation, beside an awaited watch of a purgatory.
+"""Measure the cost of recording per operation, beside an awaited watch of a purgatory.
 
 Run:
     python benchmarks/bench_recorder.py [--operations 400000] [--rounds 5] [--json FILE]
 
-Prints, per operation and in nanoseconds of CPU time, an awaited watch that an event completes, the
-same with a recorder, and the recorder alone: of the whole process, the writer's thread included,
-and of the event loop's thread. Rounds with and without the recorder alternate, and the medians are
-compared. Then records one long run, reads it back, and prints how memory went meanwhile.
+The program prints nanoseconds of CPU time per operation for an awaited watch that an event
+completes, for the same with a recorder, and for the recorder alone: those of the whole process,
+the writer's thread included, and those of the event loop's thread. Rounds with and without the
+recorder alternate, and the medians are compared. Then it records one long run, reads it back, and
+prints the use of memory during the run.
 """
 
 import argparse
@@ -24,12 +25,12 @@ from aiowheel import DelayedOperation, Purgatory, Timer, build_info
 from aiowheel.bench._memory import resident_bytes
 from aiowheel.trace import RecorderStatistics, TraceRecorder, read_trace_pandas
 
-WAITING = 1_000  # operations that wait at one time in a round
-PERCENTS = (10, 25, 50, 75, 100)  # of the long run, after which memory is looked at
+WAITING = 1_000  # operations that are pending at the same time in a round
+PERCENTS = (10, 25, 50, 75, 100)  # of the long run, after which memory is measured
 
 
 class Arrival(DelayedOperation[None]):
-    """Completes once its flag is set."""
+    """An operation that completes once its flag is set."""
 
     arrived = False
 
@@ -38,12 +39,12 @@ class Arrival(DelayedOperation[None]):
         return self.arrived and self.force_complete()
 
     def on_complete(self) -> None:
-        """Nothing to hand over."""
+        """Return None."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round: CPU seconds of the process and of the loop's thread, and what was recorded."""
+    """The CPU seconds of process and loop thread in one round, and the recorded rows."""
 
     cpu_seconds: float
     loop_seconds: float
@@ -66,7 +67,7 @@ async def await_watches(purgatory: Purgatory, operations: int) -> None:
 
 
 async def run_round(operations: int, recorder: TraceRecorder | None) -> Round:
-    """Measure one round, closing of the recorder included."""
+    """Measure one round, including the closing of the recorder."""
     instruments = () if recorder is None else (recorder,)
     started, loop_started = time.process_time(), time.thread_time()
     async with Timer() as timer, Purgatory("bench", timer=timer, instruments=instruments) as room:
@@ -80,7 +81,7 @@ async def run_round(operations: int, recorder: TraceRecorder | None) -> Round:
 
 
 def measure(operations: int, rounds: int) -> tuple[list[Round], list[Round]]:
-    """Rounds without and with a recorder, in turn."""
+    """Measure rounds without and with a recorder, in turn."""
     bare: list[Round] = []
     recorded: list[Round] = []
     for _ in range(rounds):
@@ -91,7 +92,7 @@ def measure(operations: int, rounds: int) -> tuple[list[Round], list[Round]]:
 
 
 async def record_long(operations: int, folder: Path) -> dict[int, int]:
-    """Record so many operations without a pause; returns the resident bytes on the way."""
+    """Record so many operations without a pause; return the resident bytes at several points."""
     sizes: dict[int, int] = {}
     async with (
         TraceRecorder(folder) as recorder,
@@ -107,7 +108,7 @@ async def record_long(operations: int, folder: Path) -> dict[int, int]:
 
 
 def check_long(operations: int) -> dict[str, float]:
-    """Record a long run and read it back: is every operation there, and did memory stay flat."""
+    """Record a long run and read it back: check for every operation and for flat memory."""
     with tempfile.TemporaryDirectory(prefix="aiowheel-bench-") as name:
         folder = Path(name)
         sizes = asyncio.run(record_long(operations, folder))
@@ -124,12 +125,12 @@ def check_long(operations: int) -> dict[str, float]:
 
 
 def median_ns(seconds: Iterable[float], operations: int) -> float:
-    """Median time per operation."""
+    """Return the median time per operation."""
     return statistics.median(seconds) / operations * 1e9
 
 
 def compare(bare: Sequence[Round], recorded: Sequence[Round], operations: int) -> dict[str, float]:
-    """The figures of the rounds."""
+    """Return the figures of the rounds."""
     bare_ns = median_ns((one.cpu_seconds for one in bare), operations)
     recorded_ns = median_ns((one.cpu_seconds for one in recorded), operations)
     loop_ns = median_ns((one.loop_seconds for one in recorded), operations)
@@ -147,7 +148,7 @@ def compare(bare: Sequence[Round], recorded: Sequence[Round], operations: int) -
 
 
 def main() -> None:
-    """Measure, print a table, write JSON where asked for."""
+    """Measure, print a table, and write JSON if requested."""
     parser = argparse.ArgumentParser(description="Measure what recording costs.")
     parser.add_argument("--operations", type=int, default=400_000, help="per round")
     parser.add_argument("--rounds", type=int, default=5, help="with and without, each")

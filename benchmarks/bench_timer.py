@@ -1,4 +1,4 @@
-"""The running timer against asyncio's timers and uvloop's; as `aiowheel bench timer`.
+"""Compare the running timer with those of asyncio and uvloop, as `aiowheel bench timer`.
 
 Run:
     python benchmarks/bench_timer.py [--quick] [--only LINE] [--rounds N] [--out FILE] [--json]

@@ -1,4 +1,4 @@
-"""The passive wheel against asyncio's timers, uvloop's, and a heap; as `aiowheel bench wheel`.
+"""Compare the wheel with a heap and the timers of asyncio and uvloop, as `aiowheel bench wheel`.
 
 Run:
     python benchmarks/bench_wheel.py [--quick] [--rounds N] [--out FILE] [--json]

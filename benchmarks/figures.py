@@ -1,4 +1,4 @@
-"""Turn what `aiowheel bench` wrote into the page of figures.
+"""Convert the results of `aiowheel bench` to the page of figures.
 
 Run:
     python benchmarks/figures.py aiowheel-bench/*.json > docs/explanation/figures.md
@@ -58,7 +58,7 @@ COMMANDS = {
 
 
 def section(path: Path) -> list[str]:
-    """The tables and verdicts of one run, in Markdown."""
+    """Return the tables and verdicts of one run, in Markdown."""
     run: dict[str, Any] = json.loads(path.read_bytes())
     machine: dict[str, Any] = run["machine"]
     arguments = ", ".join(f"{name} {value}" for name, value in run["arguments"].items() if value)

@@ -1,6 +1,6 @@
-"""Program of test_collector.py: make loops on which something waits, drop them, count what is left.
+"""Program of test_collector.py: create loops with pending work, drop them, count what remains.
 
-Arguments: the kind of loop, how many, the cases.
+Arguments: the kind of loop, the number of loops, the names of the cases.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ Loop = asyncio.AbstractEventLoop
 
 
 class Owner:
-    """Holds what it makes, and is referred to by what that calls."""
+    """Own what a case creates; the callbacks of the case refer back to the owner."""
 
     def __init__(self) -> None:
         self.kept: list[object] = []
 
     def call(self, *rest: object) -> None:
-        """What everything here calls in the end."""
+        """Do nothing; every callback of a case calls this method."""
 
 
 class Never(aiowheel.DelayedOperation[None]):
-    """Refers to its purgatory."""
+    """An operation that never completes and refers to its purgatory."""
 
     def __init__(self, owner: Owner) -> None:
         super().__init__(3600)
@@ -107,7 +107,7 @@ def arm_periodic(owner: Owner) -> None:
 def arm_threadsafe(owner: Owner) -> None:
     timer = aiowheel.current_timer()
     owner.kept.append(timer.call_later_threadsafe(3600, owner.call))
-    # The second still waits in the inbox when the loop is dropped.
+    # The loop is dropped while the second call is still in the inbox.
     asyncio.get_running_loop().call_soon(timer.call_later_threadsafe, 3600, owner.call)
 
 
@@ -171,15 +171,15 @@ def descriptors() -> int:
 
 
 def drop(case: Callable[[Loop, Owner], None], kind: str, count: int) -> dict[str, int]:
-    """Make loops and drop them; what is left of them, and what was said of them."""
+    """Create *count* loops, drop them, and count the remaining objects and the warnings."""
     said: Counter[str] = Counter()
 
-    def note(message: object, *rest: object) -> None:
+    def count_warning(message: object, *rest: object) -> None:
         said.update(
             text for text in ("unclosed event loop", "unclosed <Timer") if text in str(message)
         )
 
-    warnings.showwarning = note  # type: ignore[assignment]
+    warnings.showwarning = count_warning  # type: ignore[assignment]
     before = descriptors()
     gc.disable()
     watched: list[weakref.ref[Owner] | weakref.ref[Loop]] = []
@@ -204,7 +204,7 @@ def drop(case: Callable[[Loop, Owner], None], kind: str, count: int) -> dict[str
 def main() -> None:
     kind, count, *cases = sys.argv[1:]
     warnings.simplefilter("always")
-    logging.disable()  # asyncio logs tasks that were pending
+    logging.disable()  # asyncio logs pending tasks
     first = make_loop(kind)  # uvloop opens two descriptors for the whole process
     first.close()
     gc.collect()

@@ -1,9 +1,14 @@
-"""A program to which things happen while deadlines are pending.
+"""A program that meets trouble of the system while deadlines are pending.
 
-It prints one JSON object. For "stop", whose process is stopped: a line "armed" first, then when
-each deadline was due and when it fired. For "fork": what fired in the parent and in the child. For
-"clock", where libfaketime sets the wall clock: how far it went, and what fired. For "descriptors",
-which has none left: what worked, and the error of what needs one.
+It prints one JSON object:
+
+- "stop": the parent stops the process. The program first prints a line "armed". The object holds
+  the due time and the firing time of each deadline.
+- "fork": the object holds what fired in the parent and in the child.
+- "clock": libfaketime sets the wall clock. The object holds how far the clock moved, and what
+  fired.
+- "descriptors": no file descriptor is left. The object holds what fired, and the error of making
+  an event loop.
 """
 
 import asyncio
@@ -23,7 +28,7 @@ LAST = 2.0  # seconds
 
 
 async def stop() -> None:
-    """Arm deadlines for two seconds, and note when each one fires."""
+    """Arm deadlines for two seconds, and record when each one fires."""
     fired: list[tuple[float, float]] = []
     async with aiowheel.Timer() as timer:
         start = timer.time()
@@ -41,9 +46,10 @@ async def stop() -> None:
 
 
 async def fork() -> tuple[list[str], int, int]:
-    """Fork inside a running loop; the child makes a loop of its own, and its own shared timer.
+    """Fork inside a running loop; the child runs a loop of its own with its own shared timer.
 
-    Returns what fired in the parent, the child's number, and the pipe that it writes to.
+    Returns what fired in the parent, the process id of the child, and the read end of the pipe that
+    the child writes to.
     """
     fired: list[str] = []
     reading, writing = os.pipe()
@@ -59,7 +65,7 @@ async def fork() -> tuple[list[str], int, int]:
 
 
 def in_child(fired: list[str], writing: int) -> None:
-    """Run a loop, write what fired, and end without the parent's clean-up."""
+    """Run a loop, write what fired to the pipe, and exit without the parent's clean-up."""
 
     async def main() -> None:
         aiowheel.call_later(0.02, fired.append, "child")
@@ -74,7 +80,7 @@ def in_child(fired: list[str], writing: int) -> None:
 
 
 async def clock() -> dict[str, object]:
-    """Set the wall clock a day ahead, a day back and right, each with deadlines ahead of it."""
+    """Set the wall clock a day ahead, a day back and right again, each with pending deadlines."""
     offset = Path(os.environ["FAKETIME_TIMESTAMP_FILE"])
     steps: list[float] = []
     fired: list[tuple[float, float]] = []
@@ -97,7 +103,7 @@ async def clock() -> dict[str, object]:
 
 
 async def without_descriptors() -> list[str]:
-    """Take every descriptor, and use timers of each kind; return what fired."""
+    """Open every descriptor that is left, use timers of each kind, and return what fired."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     taken: list[int] = []
     with suppress(OSError):
@@ -122,9 +128,9 @@ async def without_descriptors() -> list[str]:
 
 
 def loop_without_descriptors() -> tuple[int | None, bool]:
-    """Make a loop where there is no descriptor left, and one when there are some again.
+    """Create a loop while no descriptor is left, and another one after some are free again.
 
-    Returns the number of the error, and whether the second loop ran.
+    Returns the `errno` of the first attempt, and whether the second loop ran.
     """
     taken: list[int] = []
     number = None
@@ -141,7 +147,7 @@ def loop_without_descriptors() -> tuple[int | None, bool]:
 
 
 def main() -> None:
-    """Do what the argument says."""
+    """Run the part that the argument names."""
     if sys.argv[1] == "stop":
         asyncio.run(stop())
         return

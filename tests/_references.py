@@ -1,7 +1,7 @@
-"""A program: makes and ends objects of every public class many times, and counts what is left.
+"""A program that creates and ends objects of every public class many times and counts leaks.
 
-It prints one JSON object: by cycle the blocks of memory that the interpreter has more of, and by
-shared object the references gained, after the given number of cycles.
+It prints one JSON object, after the given number of cycles: the additional memory blocks of the
+interpreter by cycle, and the additional references by shared object.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from aiowheel.testing import VirtualClockEventLoop
 
 
 class Done(DelayedOperation[int]):
-    """An operation that can be completed by a check."""
+    """An operation that a check completes."""
 
     def try_complete(self) -> bool:
-        """Return whether it was checked before."""
+        """Return whether a check came before."""
         return self.completed_by is not None or len(self.keys) == 1
 
     def on_complete(self) -> int:
-        """Return a number that no cache of small integers holds."""
+        """Return an integer outside the interpreter's cache of small integers."""
         return 10**9
 
 
 class Waiting(DelayedOperation[None]):
-    """An operation that ends by its timeout."""
+    """An operation that only its timeout ends."""
 
     def try_complete(self) -> bool:
         """Return False."""
@@ -45,19 +45,19 @@ class Waiting(DelayedOperation[None]):
 
 
 class Failing(DelayedOperation[None]):
-    """An operation that fails at its first try."""
+    """An operation whose first try raises."""
 
     def try_complete(self) -> bool:
-        """Raise."""
+        """Raise ZeroDivisionError."""
         raise ZeroDivisionError
 
 
 def nothing(*args: object) -> None:
-    """Take anything, do nothing."""
+    """Accept any arguments and do nothing."""
 
 
 def wheel() -> None:
-    """A wheel, entries that are moved, cancelled and expired, and every snapshot of it."""
+    """Create a wheel; move, cancel and expire entries; take every snapshot."""
     each = TimingWheel(7, 4)
     entries = [each.schedule(10**9 + number, object()) for number in range(5)]
     each.reschedule(entries[0], 2 * 10**9)
@@ -72,7 +72,7 @@ def wheel() -> None:
 
 
 def timer() -> None:
-    """A timer, and handles that fire, are cancelled, moved and dropped."""
+    """Create a timer; its handles fire, are cancelled, moved and dropped."""
     each = ManualTimer()
     handles = [each.call_later(number / 100, nothing, object(), 10**9) for number in range(6)]
     handles[1].cancel()
@@ -87,7 +87,7 @@ def timer() -> None:
 
 
 def refused() -> None:
-    """Calls that raise keep nothing of their arguments."""
+    """Make calls that raise; none may keep its arguments."""
     each = ManualTimer()
     for delay in (float("nan"), "soon", None, object(), True):
         with contextlib.suppress(TypeError, ValueError):
@@ -97,7 +97,7 @@ def refused() -> None:
 
 
 def purgatory() -> None:
-    """Operations that complete, expire, fail, are forced and cancelled, and counters."""
+    """Complete, expire, fail, force and cancel operations, and use counters."""
     clock = ManualTimer()
     each = Purgatory(timer=clock, max_pending=10)
     for operation in (Done(1.0), Waiting(0.5), Waiting(9.0), Waiting(None)):
@@ -116,7 +116,7 @@ def purgatory() -> None:
 
 
 def idle_detector() -> None:
-    """Keys that are touched, discarded and fall idle."""
+    """Touch and discard keys, and let keys become idle."""
     clock = ManualTimer()
     each = IdleDetector(0.5, nothing, timer=clock)
     for number in range(4):
@@ -128,7 +128,7 @@ def idle_detector() -> None:
 
 
 def histogram() -> None:
-    """A histogram, its copies and quantiles."""
+    """Create a histogram, copy it and read its quantiles."""
     each = Histogram()
     for number in range(30):
         each.record(1 << number)
@@ -137,7 +137,7 @@ def histogram() -> None:
 
 
 def loops() -> None:
-    """Waiting tasks: sleeps, timeouts, waits and periodic calls, on the shared timer."""
+    """Await sleeps, timeouts, waits and periodic calls on the shared timer."""
 
     async def main() -> None:
         async with aiowheel.timeout(5), aiowheel.move_on_after(0.2):
@@ -172,15 +172,15 @@ SHARED = {
 
 
 def blocks() -> int:
-    """Return how many blocks are allocated, without garbage and without cached names."""
+    """Return the number of allocated blocks, without garbage and without cached names."""
     gc.collect()
-    sys._clear_type_cache()  # it keeps names of attributes, up to 4,096 of them
+    sys._clear_type_cache()  # the cache keeps up to 4,096 attribute names
     return sys.getallocatedblocks()
 
 
 def blocks_left(cycle: Callable[[], object], count: int) -> int:
-    """Return how many blocks more the interpreter has after *count* cycles."""
-    for _ in range(20):  # caches and free lists find their size
+    """Return how many more blocks the interpreter has after *count* cycles."""
+    for _ in range(20):  # caches and free lists reach their size
         cycle()
     before = blocks()
     for _ in range(count):
@@ -189,10 +189,10 @@ def blocks_left(cycle: Callable[[], object], count: int) -> int:
 
 
 def main() -> None:
-    """Count, and print."""
+    """Run every cycle, count, and print the result."""
     logging.disable()
     count = int(sys.argv[1])
-    for cycle in CYCLES:  # which imports what it needs
+    for cycle in CYCLES:  # the first call imports what the cycle needs
         cycle()
     before = {name: sys.getrefcount(each) for name, each in SHARED.items()}
     left = {cycle.__name__: blocks_left(cycle, count) for cycle in CYCLES}

@@ -1,15 +1,16 @@
-"""What every test shares: which build runs, and on which event loops.
+"""Fixtures and checks that all tests share: the build under test, the event loops, the clocks.
 
-`pytestmark = pytest.mark.both_loops` runs a module's async tests on asyncio and on uvloop (ids
-`[asyncio]` and `[uvloop]`); without the mark a test runs on asyncio alone.
+`pytestmark = pytest.mark.both_loops` runs the async tests of a module on asyncio and on uvloop (ids
+`[asyncio]` and `[uvloop]`). Without the mark a test runs on asyncio only.
 
-Every firing of every test is watched: none may be early, and on a `ManualTimer` none may be late by
-a tick or more. `pytest.mark.overdue` is for tests that arm deadlines already past.
+Fixtures check every firing of every test: a timer must not fire early, and a `ManualTimer` must not
+fire a tick or more late. `pytest.mark.overdue` is for tests that arm deadlines in the past.
 
-Whoever waits for time to pass does so on a virtual or a manual clock, or says `realtime`, which is
-for what must be seen on a real loop: on uvloop, say, which cannot be virtual. Others never sleep.
+A test that waits for time to pass uses a virtual or a manual clock. The `realtime` mark is for
+behaviour that only a real loop shows, for example on uvloop, which cannot run on virtual time. A
+test without the mark must not sleep.
 
-A test that needs a system says `linux` or `posix`, and is skipped elsewhere.
+A test that needs a system has the mark `linux` or `posix`; other systems skip it.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from aiowheel import _events
 from aiowheel._build import build_info
 from aiowheel.timer import ManualTimer
 
-# A busy machine is no counterexample.
+# A slow example on a busy machine is not a failure.
 settings.register_profile("aiowheel", deadline=None)
 settings.load_profile("aiowheel")
 
@@ -37,9 +38,9 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Use our own plugin also where the package is only on the path; let SIGINT interrupt.
+    """Load the project's own plugin if it is not installed, and let SIGINT interrupt the tests.
 
-    A shell starts background jobs with SIGINT ignored, and children inherit that.
+    A shell starts background jobs with SIGINT ignored, and child processes inherit that.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -57,23 +58,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Put what is there by now out of the collector's sight, for as long as the process lives.
+    """Freeze the objects that exist after collection, for the life of the process.
 
-    Ten thousand tests and what they import are a million objects, through which every full
-    collection of every test would look.
+    Ten thousand tests and their imports are a million objects, which every full garbage collection
+    in every test would otherwise traverse.
     """
     gc.collect()
     gc.freeze()
 
 
 def pytest_report_header() -> str:
-    """Say which build is under test."""
+    """Return a line that names the build under test."""
     info = build_info()
     return f"aiowheel {info.version}: {'compiled' if info.accelerated else 'pure'} ({info.reason})"
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, LoopFactory]:
-    """The loops that *item* runs on, by the name that shows in its id."""
+    """Return the loops that *item* runs on, by the name that its id shows."""
     loops: dict[str, LoopFactory] = {"asyncio": asyncio.new_event_loop}
     if item.get_closest_marker("both_loops"):
         loops["uvloop"] = _uvloop_factory()
@@ -92,12 +93,12 @@ def _skip_without_uvloop() -> asyncio.AbstractEventLoop:
     pytest.skip("uvloop is not installed")
 
 
-_small_disk: list[Callable[[], None]] = []  # what ends it
+_small_disk: list[Callable[[], None]] = []  # functions that end the small disk
 
 
 @pytest.fixture
 def small_disk() -> None:
-    """Let no file grow beyond 8 KiB while the test runs: to its code, that is a full disk."""
+    """Limit every file to 8 KiB during the test; to the code under test that is a full disk."""
     resource = pytest.importorskip("resource")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     writes_no_bytecode = sys.dont_write_bytecode
@@ -107,14 +108,14 @@ def small_disk() -> None:
         sys.dont_write_bytecode = writes_no_bytecode
 
     _small_disk.append(end)
-    # The files of modules that are imported meanwhile would stay, cut off.
+    # A module imported during the test would leave a truncated bytecode file behind.
     sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_FSIZE, (8_192, limits[1]))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """End a small disk before pytest reports the test, for its report may go into a large file."""
+    """End a small disk before pytest reports the test: the report may go into a large file."""
     try:
         return (yield)
     finally:
@@ -124,9 +125,9 @@ def pytest_pyfunc_call() -> Generator[None, object, object]:
 
 @pytest.fixture(autouse=True)
 def early_firings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, object]]]:
-    """Fail the test if any timer, real or manual, fired before its deadline.
+    """Fail the test if any timer, real or manual, fires before its deadline.
 
-    Every driver tells of such a firing in a log event, in both builds.
+    Every driver reports such a firing as a log event, in both builds.
     """
     early: list[dict[str, object]] = []
 
@@ -144,14 +145,14 @@ def early_firings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, ob
 def late_firings(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[ManualTimer]]:
-    """Fail the test if a `ManualTimer` fired a tick or more after its deadline.
+    """Fail the test if a `ManualTimer` fires a tick or more after its deadline.
 
-    A running loop has delays of its own; a manual timer has none to excuse it.
+    A running loop has delays of its own; a manual timer has no reason to be late.
     """
     late: list[ManualTimer] = []
     advance = ManualTimer.advance
 
-    def advance_and_look(timer: ManualTimer, seconds: Any) -> int:
+    def advance_and_check(timer: ManualTimer, seconds: Any) -> int:
         try:
             return advance(timer, seconds)
         finally:
@@ -159,7 +160,7 @@ def late_firings(
                 late.append(timer)
 
     if request.node.get_closest_marker("overdue") is None:
-        monkeypatch.setattr(ManualTimer, "advance", advance_and_look)
+        monkeypatch.setattr(ManualTimer, "advance", advance_and_check)
     yield late
     assert late == []
 
@@ -168,16 +169,16 @@ def late_firings(
 def real_sleeps(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[float]]:
-    """Fail a test that is not marked `realtime` and sleeps: in its loop, or in `time.sleep`.
+    """Fail a test without the `realtime` mark that sleeps, in its event loop or in `time.sleep`.
 
-    A loop sleeps when its selector was given a time and nothing came. uvloop does not show it; what
-    runs there runs on asyncio's loop as well. What is counted is the time asked for: a busy
-    machine does not change it.
+    A loop sleeps if its selector gets a timeout and reports no event. The check cannot see uvloop,
+    but tests that run on uvloop run on asyncio as well. The fixture adds up requested times, so a
+    busy machine does not change the result.
     """
     sleeps: list[float] = []
     select, sleep = selectors.DefaultSelector.select, time.sleep
 
-    def select_and_note(
+    def select_and_record(
         selector: selectors.DefaultSelector, timeout: float | None = None
     ) -> list[tuple[selectors.SelectorKey, int]]:
         events = select(selector, timeout)
@@ -185,14 +186,14 @@ def real_sleeps(
             sleeps.append(timeout)
         return events
 
-    def sleep_and_note(seconds: float) -> None:
-        if "/tests/" in sys._getframe(1).f_code.co_filename:  # not the standard library's polling
+    def sleep_and_record(seconds: float) -> None:
+        if "/tests/" in sys._getframe(1).f_code.co_filename:  # the standard library may poll
             sleeps.append(seconds)
         sleep(seconds)
 
-    monkeypatch.setattr(selectors.DefaultSelector, "select", select_and_note)
-    monkeypatch.setattr(time, "sleep", sleep_and_note)
+    monkeypatch.setattr(selectors.DefaultSelector, "select", select_and_record)
+    monkeypatch.setattr(time, "sleep", sleep_and_record)
     yield sleeps
     if request.node.get_closest_marker("realtime") is None:
-        # Less than a millisecond is how loops round a deadline that is all but due.
+        # Loops round a deadline that is almost due by less than a millisecond.
         assert sum(sleeps) < 0.001, "use virtual time, or mark the test realtime"

@@ -1,4 +1,4 @@
-"""Sockets by which processes wake each other."""
+"""Sockets with which processes wake each other."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ pytestmark = [
 async def test_a_socket_that_cannot_be_bound_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """Its path is too long, say."""
+    """A path that is too long makes `bind` fail; the socket must not leak."""
     monkeypatch.setattr(_bells, "_LONGEST_ADDRESS", 1_000)
     gc.collect()
-    recwarn.clear()  # of what other tests have left
+    recwarn.clear()  # warnings that earlier tests left
     bells = Bells(tmp_path / ("x" * 200))
     with pytest.raises(OSError, match="too long"):
         bells.listen(asyncio.get_running_loop(), lambda _: None)
@@ -43,7 +43,7 @@ async def test_a_socket_that_cannot_be_bound_is_closed(
 async def test_a_process_without_descriptors_rings_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is to be hinted at was written: the hint alone is lost, and the next one is sent."""
+    """Without a free descriptor a hint is lost; the data is stored, and a later hint is sent."""
     rung = asyncio.Event()
     listening, ringing = Bells(tmp_path / "bells"), Bells(tmp_path / "bells")
     listening.listen(asyncio.get_running_loop(), lambda _: rung.set())

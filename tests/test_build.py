@@ -1,8 +1,8 @@
-"""The two builds: which one runs, how to choose, and that an edit is never shadowed.
+"""The two builds: which one runs, how to choose one, and that an edited source always wins.
 
-The switches are tried on copies of `_build.py` with a stand-in for a compiled module: Python
-loads `box/_hot.<abi>.so` only if the finder lets it, and here that would fail on its content.
-The build hook itself compiles a three-line package in a folder of its own.
+The switches are tested on copies of `_build.py` with a stand-in for a compiled module: Python loads
+`box/_hot.<abi>.so` only if the finder allows it, and the load then fails on its content. Other
+tests build a three-line package in its own folder with the real build hook.
 """
 
 import os
@@ -28,7 +28,7 @@ SWITCHES = ("AIOWHEEL_NO_EXTENSIONS", "AIOWHEEL_REQUIRE_EXTENSIONS")
 
 
 def python(folder: Path, program: str, **switches: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in *folder* with exactly these switches set."""
+    """Run a program in *folder* with only these switches set."""
     environment = {name: value for name, value in os.environ.items() if name not in SWITCHES}
     return subprocess.run(
         [sys.executable, "-c", program],
@@ -56,13 +56,13 @@ def box(tmp_path: Path) -> Path:
 
 
 def write_stamp(box: Path, install: str, fingerprint: str) -> None:
-    """Write what the build hook writes when it compiles the one hot module as it is now."""
+    """Write the stamp that the build hook writes when it compiles the present hot module."""
     compiled_from = sha256((box / "box/_hot.py").read_bytes()).hexdigest()
     (box / "box" / STAMP).write_text(f"{install}\n{compiled_from} {fingerprint} box/_hot.py\n")
 
 
-def test_the_compiled_module_is_what_loads(box: Path) -> None:
-    """Without a switch the extension wins; this one fails to load, which proves it was tried."""
+def test_the_compiled_module_is_loaded(box: Path) -> None:
+    """Without a switch Python tries to load the extension; here the load fails, as it must."""
     result = python(box, "import box._hot")
 
     assert "ImportError" in result.stderr
@@ -70,7 +70,7 @@ def test_the_compiled_module_is_what_loads(box: Path) -> None:
 
 
 def test_no_extensions_runs_the_source(box: Path) -> None:
-    """The switch passes over an extension that stands beside the source."""
+    """The source runs although an extension stands beside it."""
     program = "import box, box._hot; print(box._hot.SPEED, box.accelerated())"
 
     result = python(box, program, AIOWHEEL_NO_EXTENSIONS="1")
@@ -79,14 +79,14 @@ def test_no_extensions_runs_the_source(box: Path) -> None:
 
 
 def test_require_extensions_accepts_the_compiled_build(box: Path) -> None:
-    """Nothing is refused when there is something compiled."""
+    """`AIOWHEEL_REQUIRE_EXTENSIONS` raises no error if compiled modules are present."""
     result = python(box, "import box; print(box.accelerated())", AIOWHEEL_REQUIRE_EXTENSIONS="1")
 
     assert result.stdout.strip() == "True"
 
 
 def test_require_extensions_refuses_a_pure_install(box: Path) -> None:
-    """The import itself fails, and says what is missing."""
+    """The import fails with an error that names the missing extensions."""
     (box / "box" / STAMP).unlink()
 
     result = python(box, "import box", AIOWHEEL_REQUIRE_EXTENSIONS="1")
@@ -97,14 +97,14 @@ def test_require_extensions_refuses_a_pure_install(box: Path) -> None:
 
 
 def test_both_switches_contradict_each_other(box: Path) -> None:
-    """Asking for both is refused with both names in the text."""
+    """Setting both switches is an error that names both."""
     result = python(box, "import box", AIOWHEEL_NO_EXTENSIONS="1", AIOWHEEL_REQUIRE_EXTENSIONS="1")
 
     assert all(switch in result.stderr.splitlines()[-1] for switch in SWITCHES)
 
 
-def test_the_command_says_so_in_one_line(box: Path) -> None:
-    """Its script imports the package first; python -m has words of its own for that."""
+def test_the_command_reports_the_contradiction_in_one_line(box: Path) -> None:
+    """The command's script prints one line; `python -m` has its own text for an import error."""
     shutil.copy(ROOT / "aiowheel/__main__.py", box / "box")
     (box / "bin").mkdir()
     (box / "bin" / "box").write_text("from box.__main__ import main\n")
@@ -118,7 +118,7 @@ def test_the_command_says_so_in_one_line(box: Path) -> None:
 
 
 def test_an_edited_source_is_never_shadowed(box: Path) -> None:
-    """After an edit the source runs, a warning says so, and the build report names the module."""
+    """After an edit the source runs, a warning is issued, and the build report names the module."""
     (box / "box/_hot.py").write_text("SPEED = 'edited'\n")
     program = "import box, box._hot; print(box._hot.SPEED, *box.build_info().stale)"
 
@@ -129,7 +129,7 @@ def test_an_edited_source_is_never_shadowed(box: Path) -> None:
 
 
 def test_an_edited_source_is_refused_where_extensions_are_required(box: Path) -> None:
-    """A benchmark never measures another build than it asked for."""
+    """A benchmark that requires the compiled build never measures the source."""
     (box / "box/_hot.py").write_text("SPEED = 'edited'\n")
 
     result = python(box, "import box", AIOWHEEL_REQUIRE_EXTENSIONS="1")
@@ -138,7 +138,7 @@ def test_an_edited_source_is_refused_where_extensions_are_required(box: Path) ->
 
 
 def test_an_edit_of_equal_size_and_time_is_found(box: Path) -> None:
-    """A copying tool may set the time of the content back, but not that of the last change."""
+    """A copying tool may restore the modification time, but not the time of the last change."""
     hot = box / "box/_hot.py"
     status = hot.stat()
     hot.write_text("SPEED = 'edited'\n")
@@ -150,8 +150,8 @@ def test_an_edit_of_equal_size_and_time_is_found(box: Path) -> None:
     assert result.stdout.strip() == "edited"
 
 
-def test_other_times_alone_are_no_edit(box: Path) -> None:
-    """A checkout sets the times of what it did not change; the content decides."""
+def test_changed_times_alone_are_not_an_edit(box: Path) -> None:
+    """A checkout changes the times of unchanged files; only the content counts."""
     (box / "box/_hot.py").touch()
 
     result = python(box, "import box; print(box.accelerated(), box.build_info().stale)")
@@ -160,7 +160,7 @@ def test_other_times_alone_are_no_edit(box: Path) -> None:
 
 
 def test_an_unchanged_tree_is_not_hashed(box: Path) -> None:
-    """Size and times prove that nothing was edited, so an import reads no source for it."""
+    """Equal sizes and times prove that nothing was edited, so an import reads no source."""
     program = "import sys, box; print(box.accelerated(), 'hashlib' in sys.modules)"
 
     result = python(box, program)
@@ -169,7 +169,7 @@ def test_an_unchanged_tree_is_not_hashed(box: Path) -> None:
 
 
 def test_a_missing_source_is_an_edit(box: Path) -> None:
-    """An extension alone is no working install of a tree that is edited."""
+    """An extension without its source is not a working install of an editable tree."""
     (box / "box/_hot.py").unlink()
 
     result = python(box, "import box; print(box.accelerated(), *box.build_info().stale)")
@@ -178,7 +178,7 @@ def test_a_missing_source_is_an_edit(box: Path) -> None:
 
 
 def test_a_wheel_is_not_checked_for_edits(box: Path) -> None:
-    """An installed wheel pays for no hashing at import."""
+    """Importing an installed wheel hashes no file."""
     write_stamp(box, "wheel", "-")
     (box / "box/_hot.py").write_text("SPEED = 'edited'\n")
 
@@ -188,7 +188,7 @@ def test_a_wheel_is_not_checked_for_edits(box: Path) -> None:
 
 
 def test_an_archive_runs_the_source(box: Path) -> None:
-    """Python imports packages from zip files, which hold no extension it could load."""
+    """Python imports packages from zip files, from which it cannot load extensions."""
     with zipfile.ZipFile(box / "box.zip", "w") as archive:
         for source in (box / "box").glob("*.py"):
             archive.write(source, f"box/{source.name}")
@@ -201,12 +201,12 @@ def test_an_archive_runs_the_source(box: Path) -> None:
 
 
 def test_this_run_has_no_stale_module() -> None:
-    """The suite never measures an extension that is older than its source."""
+    """The suite never runs an extension that is older than its source."""
     assert build_info().stale == ()
 
 
-def test_what_is_said_is_what_is_loaded() -> None:
-    """`accelerated` agrees with the files the hot modules were loaded from."""
+def test_the_reported_build_is_the_loaded_one() -> None:
+    """`accelerated` agrees with the files from which the hot modules were loaded."""
     info = build_info()
     loaded = {
         name: Path(str(module.__file__)).name.endswith(SUFFIX)
@@ -219,7 +219,7 @@ def test_what_is_said_is_what_is_loaded() -> None:
 
 
 def make_project(folder: Path, **modules: str) -> Path:
-    """Make a small project of the same name that is built by our hook."""
+    """Create a small project with the same package name and our build hook."""
     (folder / "aiowheel").mkdir()
     (folder / "aiowheel/__init__.py").write_text("")
     for name, text in modules.items():
@@ -255,8 +255,8 @@ for _ in range(2):
 """
 
 
-def test_what_mypyc_sees_differently_is_no_edit(project: Path) -> None:
-    """Replacing type aliases is not; what is edited while the compiler runs is."""
+def test_replaced_type_aliases_are_no_edit(project: Path) -> None:
+    """The replaced type aliases are no edit; an edit during compilation is one."""
     (project / "aiowheel/_hot.py").write_text(
         "from typing import TypeAlias\n\nCount: TypeAlias = int\n"
     )
@@ -268,7 +268,7 @@ BUILD = "from hatchling.build import build_wheel; print(build_wheel('.'))"
 
 
 def members(project: Path, wheel: str) -> list[str]:
-    """File names inside a wheel."""
+    """Return the file names inside a wheel."""
     with zipfile.ZipFile(project / wheel) as archive:
         return archive.namelist()
 
@@ -324,7 +324,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project whose compiled wheel lies in its folder, and unpacked in `installed`."""
+    """A project with its compiled wheel in its folder, unpacked in `installed`."""
     other = "from aiowheel._hot import double\n"
     folder = make_project(tmp_path_factory.mktemp("built"), _hot=HOT, _other=other, _called=CALLED)
     result = python(folder, BUILD, AIOWHEEL_REQUIRE_EXTENSIONS="1")
@@ -337,7 +337,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_compiled_wheel_carries_extensions_and_a_platform_tag(built: Path) -> None:
-    """The module, mypyc's shared library and the stamp are in a wheel for this platform."""
+    """The wheel holds the module, mypyc's shared library and the stamp, and names its platform."""
     (wheel,) = (path.name for path in built.glob("*.whl"))
 
     assert not wheel.endswith("-none-any.whl")
@@ -348,7 +348,7 @@ def test_a_compiled_wheel_carries_extensions_and_a_platform_tag(built: Path) -> 
 
 @pytest.mark.slow
 def test_compiled_code_keeps_its_docstrings_and_its_files(built: Path) -> None:
-    """`help` shows signature and text; `__file__` names the extension that was loaded."""
+    """`help` shows signature and text; `__file__` names the loaded extension."""
     described = {}
     for folder in ("installed", "."):
         answer = python(built, DESCRIBE.replace("FOLDER", folder))
@@ -391,13 +391,13 @@ for call in ("1", "1, 2, 3", "1, last=4", "1, 2, last=4", "first=1, last=4", "fi
 
 @pytest.mark.slow
 def test_a_short_cut_past_the_argument_parser_changes_no_call(built: Path) -> None:
-    """Constructors and functions with `*args` or keyword-only arguments take what they took."""
+    """Constructors and functions with `*args` or keyword-only arguments accept the same calls."""
     generated = "".join(path.read_text() for path in (built / "build").rglob("*.c"))
     compiled = python(built, CALLS).stdout
     interpreted = python(built, CALLS.replace('"installed"', '"."')).stdout
 
     assert generated.count("if (kwnames == NULL && nargs == 1)") == 2
-    # Of `Pair`, and of `Box` in the other module.
+    # One for `Pair`, and one for `Box` in the other module.
     assert generated.count("if (kw == NULL && PyTuple_GET_SIZE(args) == 1)") == 2
     assert compiled.startswith(
         "False\nbundle 1 (1, (), None)\npick 1 (1, None)\nPair 1 (1, None)\n"
@@ -407,7 +407,7 @@ def test_a_short_cut_past_the_argument_parser_changes_no_call(built: Path) -> No
 
 @pytest.mark.slow
 def test_the_wheel_holds_the_package_and_the_pytest_plugin(tmp_path: Path) -> None:
-    """The plugin stands beside the package, where a list of packages would miss it."""
+    """The plugin stands beside the package, so a list of packages would miss it."""
     program = f"from hatchling.build import build_wheel; print(build_wheel({str(tmp_path)!r}))"
 
     result = python(ROOT, program, AIOWHEEL_NO_EXTENSIONS="1")
@@ -422,7 +422,7 @@ def test_the_wheel_holds_the_package_and_the_pytest_plugin(tmp_path: Path) -> No
 
 
 def test_a_build_without_extensions_is_for_any_platform(project: Path) -> None:
-    """The switch works at build time too, and the build says that it did."""
+    """The switch works at build time as well, and the build prints that it is pure."""
     result = python(project, BUILD, AIOWHEEL_NO_EXTENSIONS="1")
     wheel = result.stdout.splitlines()[-1]
 
@@ -433,7 +433,7 @@ def test_a_build_without_extensions_is_for_any_platform(project: Path) -> None:
 
 @pytest.mark.slow
 def test_a_machine_without_a_compiler_gets_the_pure_build(project: Path) -> None:
-    """A compiler that cannot be started is no reason to fail."""
+    """If the compiler cannot start, the build continues and is pure."""
     result = python(project, BUILD, CC="/nonexistent/cc")
 
     assert result.stdout.splitlines()[-1] == "aiowheel-1-py3-none-any.whl"
@@ -463,7 +463,7 @@ def half_a_compiler(tmp_path: Path) -> str:
 def test_a_compiler_that_fails_half_way_leaves_the_pure_build(
     project: Path, half_a_compiler: str
 ) -> None:
-    """The wheel is pure, without half a product, and the notice says what failed."""
+    """The wheel is pure, holds no partial product, and the notice names the failed step."""
     result = python(project, BUILD, CC=half_a_compiler)
 
     wheel = result.stdout.splitlines()[-1]
@@ -477,7 +477,7 @@ def test_a_compiler_that_fails_half_way_leaves_the_pure_build(
 def test_a_compiler_that_fails_half_way_leaves_a_pure_tree(
     project: Path, half_a_compiler: str
 ) -> None:
-    """In an editable install, not even what an earlier build left stays beside the sources."""
+    """An editable install also removes the extensions of an earlier build."""
     (project / "aiowheel" / f"_hot{SUFFIX}").write_bytes(b"of an earlier build")
     (project / "aiowheel" / STAMP).write_text("editable\n")
 
@@ -507,15 +507,15 @@ FREE_THREADED = "import sysconfig; sysconfig.get_config_vars()['Py_GIL_DISABLED'
 
 
 def test_a_free_threaded_python_gets_the_pure_build(project: Path) -> None:
-    """What mypyc generates relies on the GIL, so nothing is compiled there."""
+    """The code that mypyc generates relies on the GIL, so nothing is compiled for such a Python."""
     result = python(project, FREE_THREADED + BUILD)
 
     assert result.stdout.splitlines()[-1] == "aiowheel-1-py3-none-any.whl"
     assert "WITHOUT compiled modules: this Python is free-threaded" in result.stderr
 
 
-def test_a_free_threaded_python_says_why_it_runs_the_sources(box: Path) -> None:
-    """The build report, which `aiowheel doctor` prints, does not blame the compiler."""
+def test_a_free_threaded_python_reports_why_it_runs_the_sources(box: Path) -> None:
+    """The build report, which `aiowheel doctor` prints, does not name the compiler as the cause."""
     (box / "box" / STAMP).unlink()
 
     result = python(box, FREE_THREADED + "import box; print(box.build_info().reason)")
@@ -524,7 +524,7 @@ def test_a_free_threaded_python_says_why_it_runs_the_sources(box: Path) -> None:
 
 
 def test_a_required_compiler_that_is_missing_fails_the_build(project: Path) -> None:
-    """Whoever asks for the compiled build gets it or an error, never the other one."""
+    """With `AIOWHEEL_REQUIRE_EXTENSIONS` the build fails instead of making a pure wheel."""
     result = python(project, BUILD, CC="/nonexistent/cc", AIOWHEEL_REQUIRE_EXTENSIONS="1")
 
     assert result.returncode != 0
@@ -534,12 +534,12 @@ def test_a_required_compiler_that_is_missing_fails_the_build(project: Path) -> N
 
 
 def run_make(tmp_path: Path, pythons: str) -> subprocess.CompletedProcess[str]:
-    """Run `make test-all-pythons` for *pythons*, with an `echo` in place of the tests."""
+    """Run `make test-all-pythons` for *pythons*, with `echo` in place of the tests."""
     if shutil.which("make") is None:
         pytest.skip("this machine has no make")
     path = f"{sys.base_prefix}/bin{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
-        # Inside another make, which the suite may run in, make names the folders it enters.
+        # The suite may run inside another make, and make then prints the folders that it enters.
         ["make", "--no-print-directory", "test-all-pythons", "MAKE=echo", f"PYTHONS={pythons}"],
         cwd=ROOT,
         env=os.environ | {"PATH": path, "PYENV_ROOT": str(tmp_path)},
@@ -550,8 +550,8 @@ def run_make(tmp_path: Path, pythons: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_matrix_takes_the_pythons_that_are_found(tmp_path: Path) -> None:
-    """A missing interpreter is named and stops nothing."""
+def test_the_matrix_runs_the_pythons_that_are_found(tmp_path: Path) -> None:
+    """A missing interpreter is named and does not stop the run."""
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     result = run_make(tmp_path, f"9.8 {own} 9.9")
     if "not found" in result.stderr:
@@ -568,7 +568,7 @@ def test_the_matrix_takes_the_pythons_that_are_found(tmp_path: Path) -> None:
 
 
 def test_a_matrix_without_any_python_fails(tmp_path: Path) -> None:
-    """A run that tested nothing must not pass."""
+    """A run that tested nothing must fail."""
     result = run_make(tmp_path, "9.8 9.9")
 
     assert result.returncode != 0
@@ -576,7 +576,7 @@ def test_a_matrix_without_any_python_fails(tmp_path: Path) -> None:
 
 
 def test_a_listed_module_that_is_missing_fails_the_build(project: Path) -> None:
-    """A typing error in the list must not quietly ship an uncompiled module."""
+    """A misspelt name in the list must not silently ship an uncompiled module."""
     (project / "aiowheel/_hot.py").unlink()
 
     result = python(project, BUILD, AIOWHEEL_REQUIRE_EXTENSIONS="1")

@@ -1,8 +1,8 @@
-"""What is dropped without being closed goes, its descriptors too, and says so once.
+"""Objects dropped without closing are collected with their descriptors, and warn once.
 
-In a process of its own, where nothing else is collected meanwhile: warnings and descriptors are
-counted. Automatic collections are off while loops are made: asyncio's sockets may otherwise be
-finalized before the loop that closes them.
+Each count of warnings and descriptors runs in its own process, where nothing else is collected
+meanwhile. Automatic collections are off while the loops are created; otherwise asyncio's sockets
+may be finalized before the loop that closes them.
 """
 
 import gc
@@ -26,7 +26,7 @@ PROGRAM = (Path(__file__).parent / "_dropped.py").read_text()
 
 
 def drop(loop: str, *cases: str, count: int = HUNDRED) -> dict[str, dict[str, object]]:
-    """Drop *count* loops on which each case waits; what is left of them, by case."""
+    """Drop *count* loops with each kind of pending work; return what remains, by case."""
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, loop, str(count), *cases],
         capture_output=True,
@@ -38,7 +38,7 @@ def drop(loop: str, *cases: str, count: int = HUNDRED) -> dict[str, dict[str, ob
     return left
 
 
-#: What waits when the loop is dropped; the warnings that each gives besides the loop's own.
+#: What is pending when the loop is dropped, and the warnings of each besides the loop's own.
 CASES = {
     "handle": 0,
     "task": 0,
@@ -56,7 +56,7 @@ CASES = {
 
 @pytest.mark.parametrize("loop", ["wheel", "plain"])
 def test_a_hundred_unclosed_loops_are_collected(loop: str) -> None:
-    """Wheel loops and asyncio's own: none is left, no descriptor, and each warns once."""
+    """No dropped wheel loop or asyncio loop remains, nor any descriptor; each loop warns once."""
     left = drop(loop, *CASES)
 
     assert left == {
@@ -72,7 +72,7 @@ def test_a_hundred_unclosed_loops_are_collected(loop: str) -> None:
 
 @pytest.mark.parametrize("loop", ["wheel-closed", "plain-closed", "uvloop-closed"])
 def test_a_hundred_unclosed_timers_are_collected_once_their_loop_is_closed(loop: str) -> None:
-    """Though each has a callback that refers to it, as `self.timer.call_later(60, self.expire)`."""
+    """Each timer has a callback that refers to it: `self.timer.call_later(60, self.expire)`."""
     if loop.startswith("uvloop"):
         pytest.importorskip("uvloop")
 
@@ -87,7 +87,7 @@ def test_a_hundred_unclosed_timers_are_collected_once_their_loop_is_closed(loop:
 
 
 def test_a_hundred_loops_on_uvloop_that_never_ran_are_collected() -> None:
-    """Loops of uvloop itself would keep their descriptors and say nothing."""
+    """A loop of uvloop itself would keep its descriptors without a warning."""
     pytest.importorskip("uvloop")
 
     left = drop("uvloop-wheel", "handle")["handle"]
@@ -101,7 +101,7 @@ def test_a_hundred_loops_on_uvloop_that_never_ran_are_collected() -> None:
 
 
 def test_a_loop_on_uvloop_that_ran_is_kept_by_uvloop_alone() -> None:
-    """An unclosed loop that has run is never freed by uvloop; ours leave no more than its own."""
+    """An unclosed loop that has run is never freed by uvloop; a wheel loop leaks nothing more."""
     pytest.importorskip("uvloop")
 
     ours = drop("uvloop-wheel", "timeout", "shared", "purgatory", count=10)
@@ -112,25 +112,25 @@ def test_a_loop_on_uvloop_that_ran_is_kept_by_uvloop_alone() -> None:
 
 
 class Knot:
-    """Refers to whatever it is given."""
+    """An object that refers to any other objects."""
 
     def __init__(self) -> None:
         self.others: list[object] = []
 
 
-_SIZE = 8  # objects of a graph: knots, the last two of them wheels
+_SIZE = 8  # objects of a graph; the last two are wheels
 _place = st.integers(0, _SIZE - 1)
 _deadline = st.sampled_from([-1, 0, 1, 5, 300, 10**6, 10**15])
 
 
-def tie(
+def make_graph(
     entries: list[tuple[int, int, int, bool]], links: list[tuple[int, int]], kept: set[int]
 ) -> tuple[
     dict[int, weakref.ref[Knot]],
     list[Knot | TimingWheel],
     list[tuple[int, int, TimerEntry]],
 ]:
-    """Make the graph; returns its knots, watched, and the objects and entries that are held."""
+    """Create the graph; return weak references to its knots, kept objects and kept entries."""
     knots = [Knot() for _ in range(_SIZE - 2)]
     wheels = [TimingWheel(1, 2), TimingWheel(1, 256)]
     objects: list[Knot | TimingWheel] = [*knots, *wheels]
@@ -147,7 +147,7 @@ def tie(
 
 @pytest.fixture(scope="module")
 def frozen() -> None:
-    """What earlier tests have left is not looked through in each of 1,600 collections."""
+    """Freeze the objects of earlier tests, so that 1,600 collections do not traverse them."""
     gc.collect()
     gc.freeze()
 
@@ -164,8 +164,8 @@ def frozen() -> None:
 def test_what_is_reachable_is_intact_and_what_is_not_is_gone(
     entries: list[tuple[int, int, int, bool]], links: list[tuple[int, int]], kept: set[int]
 ) -> None:
-    """Random cycles through the entries of two wheels; some entries are held from outside."""
-    watched, roots, held = tie(entries, links, kept)
+    """Random cycles through the entries of two wheels; the test keeps some entries alive."""
+    watched, roots, held = make_graph(entries, links, kept)
     edges = {*links, *((wheel, place) for wheel, _, place, _ in entries)}
     reachable = set(kept)
     for _ in range(_SIZE):
@@ -178,7 +178,7 @@ def test_what_is_reachable_is_intact_and_what_is_not_is_gone(
     expected = {place for place in reachable if place in watched}
     if aiowheel.accelerated:
         assert alive == expected
-    else:  # an entry that is held from outside holds its payload, and that perhaps the wheel
+    else:  # an entry referenced from outside keeps its payload, and with it perhaps the wheel
         assert alive >= expected
     for root in roots:
         if isinstance(root, TimingWheel):
@@ -194,7 +194,7 @@ def test_what_is_reachable_is_intact_and_what_is_not_is_gone(
 
 
 def test_a_handle_that_outlives_its_unclosed_timer_is_cancelled() -> None:
-    """It refers to nothing that the collector has cleared, and all its methods answer."""
+    """Such a handle refers to nothing that the collector has cleared, and all its methods work."""
 
     class Server:
         def __init__(self) -> None:
@@ -209,7 +209,7 @@ def test_a_handle_that_outlives_its_unclosed_timer_is_cancelled() -> None:
     watched = weakref.ref(server)
     handles = [server.handle, server.other]
     if not aiowheel.accelerated:
-        server.timer._close_now()  # there a handle holds its callback, and that the timer
+        server.timer._close_now()  # the pure handle keeps its callback, which keeps the timer
     del server
     gc.collect()
     gc.collect()
@@ -228,7 +228,7 @@ def test_a_handle_that_outlives_its_unclosed_timer_is_cancelled() -> None:
 def test_a_finalizer_that_raises_does_not_keep_the_others_from_running(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What `__del__` of a compiled class raises is reported, as Python's own classes do."""
+    """An exception in `__del__` of a compiled class is reported, as for classes of Python."""
     reported: list[str] = []
 
     def report(args: "sys.UnraisableHookArgs") -> None:
@@ -257,7 +257,7 @@ def test_a_finalizer_that_raises_does_not_keep_the_others_from_running(
 
 @pytest.mark.skipif(not aiowheel.accelerated, reason="the bound is the compiled build's")
 def test_a_wheel_with_more_entries_than_the_bound_is_not_looked_through() -> None:
-    """Up to 10,000 pending entries a cycle through them is collected, beyond it is kept."""
+    """A cycle through up to 10,000 pending entries is collected; a larger one is kept."""
 
     def cycle(count: int) -> weakref.ref[Knot]:
         knot = Knot()

@@ -1,4 +1,4 @@
-"""What the compiled modules must not contain."""
+"""Rules for the source of the compiled modules."""
 
 import ast
 import tomllib
@@ -12,15 +12,15 @@ ROOT = Path(__file__).parent.parent
 
 
 def compiled_modules() -> list[Path]:
-    """The files in the one list of what is compiled."""
+    """Return the files that pyproject.toml lists for compilation."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     hook = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
     return sorted(path for pattern in hook["compile"] for path in ROOT.glob(pattern))
 
 
 @pytest.mark.parametrize("path", compiled_modules(), ids=lambda path: path.name)
-def test_no_coroutine_in_them_suspends(path: Path) -> None:
-    """A compiled one throws into what it awaits by a call that Python 3.12 deprecates.
+def test_no_compiled_coroutine_suspends(path: Path) -> None:
+    """A compiled coroutine throws into its awaitable with a call that Python 3.12 deprecates.
 
     Where warnings are errors, a cancellation would arrive as a DeprecationWarning.
     """

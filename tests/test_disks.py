@@ -1,7 +1,7 @@
-"""Every writer on a disk that is full, and on one that is read-only: real file systems.
+"""Every writer on a full disk and on a read-only disk, with real file systems.
 
-A refusal is an error of ours that names the reason, leaves what was there as it was, and is over
-as soon as the disk is writable again.
+A refused write raises an error of the package that names the reason and leaves earlier results
+unchanged. Writes succeed as soon as the disk is writable again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Disk:
     folder: Path
 
     def fill(self) -> None:
-        """Leave no room, not for a byte."""
+        """Fill the file system to the last byte."""
         with (
             contextlib.suppress(OSError),
             (self.folder / "ballast").open("wb", buffering=0) as ballast,
@@ -51,16 +51,16 @@ class Disk:
                 ballast.write(bytes(4096))
 
     def forbid(self) -> None:
-        """Make it read-only; no file may be open for writing."""
+        """Make the file system read-only; no file may be open for writing."""
         subprocess.run(["mount", "-o", "remount,ro", self.folder], check=True)
 
-    def mend(self) -> None:
-        """Have it take files again."""
+    def restore(self) -> None:
+        """Make the file system writable again, with free space."""
         subprocess.run(["mount", "-o", "remount,rw", self.folder], check=True)
         (self.folder / "ballast").unlink(missing_ok=True)
 
     def files(self) -> dict[str, bytes]:
-        """Return what each file holds, apart from SQLite's and the ballast."""
+        """Return the content of each file except SQLite's own files and the ballast."""
         return {
             str(path): path.read_bytes()
             for path in self.folder.rglob("*")
@@ -70,7 +70,7 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """A disk that may be full."""
+    """Mount a small file system."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "aiowheel-test", str(folder)]
@@ -85,25 +85,25 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 def write_file(folder: Path) -> None:
-    """Write one result, as most commands do."""
+    """Write one result file, as most commands do."""
     with whole_file(folder / "out.csv") as file:
         file.write("x" * 10_000)
 
 
 def write_folder(folder: Path) -> None:
-    """Write several results, as reports do."""
+    """Write several result files, as reports do."""
     with whole_folder(folder / "out") as hidden:
         (hidden / "table").write_text("x" * 10_000)
 
 
 def write_rejected_rows(folder: Path) -> None:
-    """Put a bad row aside."""
+    """Write a rejected row to its file."""
     with write_rejects(folder / "rejects.csv") as put:
         put(Reject("in.csv", 2, "why", "x" * 10_000, used=False))
 
 
 def write_idle_events(folder: Path) -> None:
-    """Run the command, which ends with one line."""
+    """Run the command; it prints one line if it fails."""
     source = folder.parent / "in.csv"
     source.write_text("key,t\n" + "".join(f"key {number},{number}\n" for number in range(1_000)))
     columns = ["--key", "key", "--time", "t", "--timeout", "30"]
@@ -115,7 +115,7 @@ def write_idle_events(folder: Path) -> None:
 
 
 def write_durable_timer(folder: Path) -> None:
-    """Schedule a timer in a new file."""
+    """Schedule a timer in a new database file."""
 
     async def main() -> None:
         async with DurableTimers(SQLiteStore(folder / "timers.db")) as timers:
@@ -125,7 +125,7 @@ def write_durable_timer(folder: Path) -> None:
 
 
 def write_shared_counter(folder: Path) -> None:
-    """Raise a counter in a new file."""
+    """Advance a counter in a new database file."""
 
     async def main() -> None:
         store = SqliteCounters(folder / "counters.db")
@@ -150,7 +150,7 @@ WRITERS = (
 def test_a_refusal_changes_nothing_and_passes(
     disk: Disk, write: Writer, trouble: Callable[[Disk], None]
 ) -> None:
-    """The earlier result is there to the byte, and nothing half-written beside it."""
+    """The earlier result stays byte for byte, and no partial file stands beside it."""
     if write not in {write_durable_timer, write_shared_counter}:
         write(disk.folder)
     before = disk.files()
@@ -160,12 +160,12 @@ def test_a_refusal_changes_nothing_and_passes(
         write(disk.folder)
 
     assert disk.files() == before
-    disk.mend()
+    disk.restore()
     write(disk.folder)
 
 
 async def test_open_stores_refuse_for_as_long_as_the_disk_is_full(disk: Disk) -> None:
-    """What was confirmed before is there, and later writes are taken."""
+    """Confirmed writes stay readable, and new writes succeed after the disk has space again."""
     counters = SqliteCounters(disk.folder / "counters.db")
     async with (
         DurableTimers(SQLiteStore(disk.folder / "timers.db")) as timers,
@@ -179,7 +179,7 @@ async def test_open_stores_refuse_for_as_long_as_the_disk_is_full(disk: Disk) ->
             await timers.schedule("refused", "handler", due=FAR, payload=bytes(20_000))
         with pytest.raises(StoreUnavailableError, match=REASON):
             await counters.raise_to({f"{number:1000}": 1 for number in range(20)})
-        disk.mend()
+        disk.restore()
         await timers.schedule("after", "handler", due=FAR)
         await shared.advance("after", 1)
 
@@ -191,7 +191,7 @@ async def test_open_stores_refuse_for_as_long_as_the_disk_is_full(disk: Disk) ->
 
 
 class Fetch(DelayedOperation[None]):
-    """An operation that is never completed."""
+    """An operation that never completes."""
 
     def try_complete(self) -> bool:
         """Return False."""
@@ -202,7 +202,7 @@ class Fetch(DelayedOperation[None]):
 def test_a_recorder_counts_the_rows_that_a_disk_refused(
     disk: Disk, trouble: Callable[[Disk], None]
 ) -> None:
-    """The program that it records goes on, and so does the recorder when the disk is mended."""
+    """The recorded program continues, and the recorder writes again after the disk is mended."""
     timer = ManualTimer()
     trouble(disk)
     with TraceRecorder(disk.folder, batch_rows=10, file_rows=10, clock=timer.time) as recorder:
@@ -210,7 +210,7 @@ def test_a_recorder_counts_the_rows_that_a_disk_refused(
         expire_ten(purgatory, timer)
         while recorder.statistics().failed < 10:
             time.sleep(0.01)
-        disk.mend()
+        disk.restore()
         expire_ten(purgatory, timer)
 
     statistics = recorder.statistics()
@@ -219,7 +219,7 @@ def test_a_recorder_counts_the_rows_that_a_disk_refused(
 
 
 def expire_ten(purgatory: Purgatory, timer: ManualTimer) -> None:
-    """Have ten operations expire."""
+    """Let ten operations expire."""
     for _ in range(10):
         purgatory.try_complete_else_watch(Fetch(1.0), ("key",))
     timer.advance(1)

@@ -1,4 +1,4 @@
-"""The public doors: what a package names, it has; what it does not need, it does not load."""
+"""The public packages: each exports what its `__all__` names and imports only what it needs."""
 
 import inspect
 import subprocess
@@ -16,7 +16,7 @@ PUBLIC = sorted(
     for init in PACKAGE.rglob("__init__.py")
     if "__all__" in init.read_text(encoding="utf-8")
 )
-# What only some processes use; each takes a millisecond or more to import.
+# Modules that only some processes use; each takes a millisecond or more to import.
 SELDOM_USED = (
     "anyio",
     "dataclasses",
@@ -35,14 +35,14 @@ HEAVY = ("matplotlib", "pandas", "pyarrow", "pyspark", "rich", "starlette", "typ
 
 
 def by_kind(name: str) -> tuple[int, str]:
-    """The linter's order: constants, classes, functions, each by name."""
+    """Return the sort key of the linter: constants, classes, functions, each by name."""
     kind = 0 if name.isupper() else 1 if name[0].isupper() else 2
     return kind, name
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_all_is_a_sorted_tuple_of_what_is_there(name: str) -> None:
-    """`__all__` is read by people: sorted, without repeats, and true."""
+def test_all_is_a_sorted_tuple_of_existing_names(name: str) -> None:
+    """`__all__` is sorted, has no repeated name, and every name exists."""
     module = import_module(name)
     names: tuple[str, ...] = module.__all__
 
@@ -57,7 +57,7 @@ def test_the_package_itself_is_public() -> None:
 
 
 def called() -> dict[str, object]:
-    """The public classes and functions, and what these classes define themselves, by name."""
+    """Return the public classes, their own methods and the public functions, by name."""
     found: dict[str, object] = {}
     for name in aiowheel.__all__:
         value: object = getattr(aiowheel, name)
@@ -69,12 +69,12 @@ def called() -> dict[str, object]:
     return {name: value for name, value in found.items() if callable(value)}
 
 
-CALLED = called()  # before a fixture puts something in the place of a method
+CALLED = called()  # before a fixture replaces a method
 
 
 @pytest.mark.parametrize("name", CALLED)
-def test_what_is_public_and_called_has_a_docstring(name: str) -> None:
-    """Compiled code as well: `help()` shows what the source says."""
+def test_every_public_callable_has_a_docstring(name: str) -> None:
+    """Compiled code keeps its docstrings, so that `help()` shows them."""
     docstring = inspect.getdoc(CALLED[name])
 
     assert docstring
@@ -82,7 +82,7 @@ def test_what_is_public_and_called_has_a_docstring(name: str) -> None:
 
 
 def test_the_file_of_a_module_exists() -> None:
-    """Compiled modules as well: tools open what `__file__` names."""
+    """Tools open the file that `__file__` names, also for a compiled module."""
     files = {
         name: str(module.__file__)
         for name, module in sys.modules.items()
@@ -94,7 +94,7 @@ def test_the_file_of_a_module_exists() -> None:
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
-    """Extras cost nothing until they are used."""
+    """`import aiowheel` imports no extra."""
     program = f"import aiowheel, sys; print([m for m in {HEAVY!r} if m in sys.modules])"
 
     loaded = subprocess.run(
@@ -104,8 +104,8 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert loaded.stdout.strip() == "[]"
 
 
-def test_importing_the_package_loads_only_what_every_process_uses() -> None:
-    """Beside asyncio, which is there anyway, an import stays short."""
+def test_importing_the_package_loads_no_seldom_used_module() -> None:
+    """`import aiowheel` imports no seldom used module besides those of asyncio."""
     program = (
         "import asyncio, sys; before = {*sys.modules}; import aiowheel;"
         f"print([m for m in {SELDOM_USED!r} if m in sys.modules and m not in before])"
@@ -119,7 +119,7 @@ def test_importing_the_package_loads_only_what_every_process_uses() -> None:
 
 
 def test_the_help_text_loads_nothing_heavy() -> None:
-    """`aiowheel --help` answers before Spark or Arrow could be loaded; typer is what it needs."""
+    """`aiowheel --help` imports typer, but neither Spark nor Arrow."""
     program = (
         "import sys; from aiowheel.cli import run; code = run(['--help']);"
         f"print([m for m in {HEAVY!r} if m in sys.modules and m not in ('rich', 'typer')],"

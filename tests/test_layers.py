@@ -1,4 +1,4 @@
-"""The architecture, executable: imports point down."""
+"""The import rules of the package, as tests: a module imports only its own rank or lower ones."""
 
 import ast
 import sys
@@ -26,7 +26,7 @@ RANK = {
     "errors": 0,
     "rules": 0,
     "wheel": 0,
-    "_events": 1,  # it logs
+    "_events": 1,  # it imports structlog
     "timer": 1,
     "purgatory": 2,
     "loop": 3,
@@ -54,17 +54,17 @@ RANK = {
     "__main__": 5,
 }
 OFF_LIMITS_AT_RANK_0 = {"asyncio", "anyio", "time", "logging", "structlog", "threading"}
-# What `import aiowheel` may load; uvloop is looked for when a loop is made, not before.
+# What `import aiowheel` may load. uvloop is imported when a loop is created, not before.
 CORE_DEPENDENCIES = {"aiowheel", "anyio", "mypy_extensions", "structlog", "uvloop"}
 
 
 def relative(path: Path) -> str:
-    """Path as it stands in a test id."""
+    """Return the path relative to the root, as test ids show it."""
     return path.relative_to(ROOT).as_posix()
 
 
 def rank_of(name: str) -> int:
-    """Rank of a dotted module name; `aiowheel` itself is the package's own door."""
+    """Return the rank of a dotted module name; `aiowheel` itself is the package's `__init__`."""
     parts = name.split(".")
     key = parts[1] if len(parts) > 1 else "__init__"
     return RANK[key if key in RANK else "__init__"]
@@ -72,13 +72,13 @@ def rank_of(name: str) -> int:
 
 @cache
 def module_name(path: Path) -> str:
-    """Dotted name of a file of the package."""
+    """Return the dotted name of a file of the package."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imports(path: Path, tree: ast.Module | None = None) -> Iterator[str]:
-    """Dotted names a file imports anywhere, relative ones resolved, `from x import y` as x.y."""
+    """Yield the dotted names that a file imports anywhere; `from x import y` gives x.y."""
     package = module_name(path).split(".")
     if path.name != "__init__.py":
         package = package[:-1]
@@ -93,12 +93,12 @@ def imports(path: Path, tree: ast.Module | None = None) -> Iterator[str]:
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """The syntax tree of a file, which stays as it is."""
+    """Return the cached syntax tree of a file; callers must not change it."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def without_type_checking(tree: ast.Module) -> ast.Module:
-    """The tree, changed, without the blocks that only type checkers see."""
+    """Remove the blocks that only type checkers read from the tree, in place, and return it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             node.body = [ast.Pass()]
@@ -109,7 +109,7 @@ NAMES = {module_name(path) for path in MODULES}
 
 
 def imported_modules(path: Path) -> set[str]:
-    """The package's modules that a file imports at run time, inside functions as well."""
+    """Return the modules of the package that a file imports at run time, also inside functions."""
     found = {
         name if name in NAMES else name.rpartition(".")[0]
         for name in imports(path, without_type_checking(ast.parse(path.read_text("utf-8"))))
@@ -118,7 +118,7 @@ def imported_modules(path: Path) -> set[str]:
 
 
 def circles(graph: dict[str, set[str]]) -> list[str]:
-    """The modules that cannot be put in an order in which each one imports only earlier ones."""
+    """Return the modules that are on, or between, circles of imports."""
     left = dict(graph)
     while free := {name for name, uses in left.items() if not uses & left.keys()}:
         for name in free:
@@ -131,12 +131,12 @@ def circles(graph: dict[str, set[str]]) -> list[str]:
 
 @cache
 def home_of(path: Path) -> str:
-    """The package of the library, or the single file, that a module belongs to."""
+    """Return the subpackage, or the single file, that a module belongs to."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def private_names(tree: ast.Module) -> set[str]:
-    """Underscore names of methods and attributes that the classes of a file define."""
+    """Return the underscore names of methods and attributes that the classes of a file define."""
     found: set[str] = set()
     for owner in ast.walk(tree):
         if not isinstance(owner, ast.ClassDef):
@@ -152,7 +152,7 @@ def private_names(tree: ast.Module) -> set[str]:
 
 
 def foreign_reads(tree: ast.Module, foreign: set[str]) -> list[str]:
-    """Where a file reads one of these names on an object other than its own."""
+    """Return the places where a file reads one of these names on an object other than its own."""
     return [
         f"line {node.lineno}: {ast.unparse(node)}"
         for node in ast.walk(tree)
@@ -163,7 +163,7 @@ def foreign_reads(tree: ast.Module, foreign: set[str]) -> list[str]:
 
 
 def imported_tops(rank: int) -> set[str]:
-    """The packages that files of that rank or a lower one import."""
+    """Return the top-level packages that files of that rank or a lower one import."""
     paths = [path for path in MODULES if rank_of(module_name(path)) <= rank]
     return {name.split(".")[0] for path in paths for name in imports(path)}
 
@@ -174,12 +174,12 @@ def test_the_package_has_modules() -> None:
 
 
 def test_every_module_has_a_rank() -> None:
-    """A new package or module is given a place before it is given code."""
+    """A new package or module needs a rank before it has code."""
     assert {home_of(path) for path in MODULES} - RANK.keys() == set()
 
 
 def test_imports_point_down() -> None:
-    """A module imports its own rank or a lower one."""
+    """A module imports only its own rank or lower ones."""
     upward = [
         f"{relative(path)}: {name}"
         for path in MODULES
@@ -190,39 +190,39 @@ def test_imports_point_down() -> None:
     assert upward == []
 
 
-def test_rank_0_knows_no_loop_and_no_clock() -> None:
-    """The wheel takes the time as an argument."""
+def test_rank_0_imports_no_loop_and_no_clock() -> None:
+    """The wheel receives the time as an argument."""
     assert imported_tops(0) & OFF_LIMITS_AT_RANK_0 == set()
 
 
 def test_the_core_needs_only_the_core_dependencies() -> None:
-    """Ranks 0 to 3 can be imported where no extra is installed."""
+    """Ranks 0 to 3 can be imported without any extra installed."""
     assert imported_tops(3) - sys.stdlib_module_names - CORE_DEPENDENCIES == set()
 
 
-def test_a_module_says_what_it_is() -> None:
-    """Every file opens with a docstring."""
+def test_every_module_has_a_docstring() -> None:
+    """Every file begins with a docstring."""
     silent = [relative(path) for path in MODULES if not ast.get_docstring(parsed(path))]
 
     assert silent == []
 
 
 def test_no_circle_of_imports() -> None:
-    """The modules have an order in which each one imports only those before it."""
+    """The modules have an order in which each one imports only earlier ones."""
     graph = {module_name(path): imported_modules(path) for path in MODULES}
 
     assert circles(graph) == []
 
 
 def test_a_circle_is_found() -> None:
-    """The search reports the modules of a circle, and none beside it."""
+    """The search reports the modules of a circle and no others."""
     graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set[str](), "e": {"a"}}
 
     assert circles(graph) == ["b", "c"]
 
 
 def test_no_package_reads_the_underscore_attributes_of_another() -> None:
-    """What a class shows to other packages has a public name."""
+    """Every attribute that other packages read has a public name."""
     own: defaultdict[str, set[str]] = defaultdict(set)
     for path in MODULES:
         own[home_of(path)] |= private_names(parsed(path))
@@ -236,7 +236,7 @@ def test_no_package_reads_the_underscore_attributes_of_another() -> None:
 
 
 def test_a_read_of_a_foreign_attribute_is_found() -> None:
-    """Reads on `self`, `cls` and `super()` are a class's own, inherited ones included."""
+    """Reads on `self`, `cls` and `super()` are a class's own, inherited attributes included."""
     tree = ast.parse("self._a; super()._a; wheel._a; wheel._b; wheel.overdue._a()")
 
     assert foreign_reads(tree, {"_a"}) == ["line 1: wheel._a", "line 1: wheel.overdue._a"]

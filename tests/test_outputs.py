@@ -1,4 +1,4 @@
-"""Results appear whole or not at all."""
+"""Result files and folders appear completely or not at all."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ LARGE = "x" * 100_000
 
 
 def names(folder: Path) -> list[str]:
-    """What a folder holds, hidden files too."""
+    """Return the names in a folder, hidden files included."""
     return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_file_appears_when_the_block_ends(tmp_path: Path) -> None:
-    """Until then the earlier one is there."""
+    """Until the block ends, the earlier file is in place."""
     path = tmp_path / "out.csv"
     path.write_text("earlier")
 
@@ -33,7 +33,7 @@ def test_a_file_appears_when_the_block_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_a_failed_block_leaves_the_earlier_file(tmp_path: Path, error: type[BaseException]) -> None:
-    """And nothing beside it."""
+    """No partial file stays beside the earlier one."""
     path = tmp_path / "out.csv"
     path.write_text("earlier")
 
@@ -46,7 +46,7 @@ def test_a_failed_block_leaves_the_earlier_file(tmp_path: Path, error: type[Base
 
 
 def test_a_full_disk_leaves_the_earlier_file(tmp_path: Path, small_disk: None) -> None:
-    """The error names the file that was asked for."""
+    """The error names the requested file."""
     path = tmp_path / "out.csv"
     path.write_text("earlier")
 
@@ -60,7 +60,7 @@ def test_a_full_disk_leaves_the_earlier_file(tmp_path: Path, small_disk: None) -
 @pytest.mark.posix
 @pytest.mark.parametrize("target", ["there", "missing"])
 def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path, target: str) -> None:
-    """In the target's folder, also where there was no file yet."""
+    """The new file is written in the folder of the target, even if the target does not exist."""
     data = tmp_path / "data"
     data.mkdir()
     (data / "there").write_text("earlier")
@@ -77,7 +77,7 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path, target: str) ->
 
 
 def test_a_new_folder_appears_when_the_block_ends(tmp_path: Path) -> None:
-    """With the folders above it."""
+    """The parent folders are created as well."""
     out = tmp_path / "new" / "out"
 
     with whole_folder(out) as hidden:
@@ -89,7 +89,7 @@ def test_a_new_folder_appears_when_the_block_ends(tmp_path: Path) -> None:
 
 
 def test_files_move_into_a_folder_that_exists(tmp_path: Path) -> None:
-    """Those of the same name are replaced, the others stay."""
+    """Files of the same name are replaced; other files stay."""
     for name in ("a", "notes"):
         (tmp_path / name).write_text("earlier")
 
@@ -107,7 +107,7 @@ def test_files_move_into_a_folder_that_exists(tmp_path: Path) -> None:
 def test_a_failure_leaves_the_folder_as_it_was(
     tmp_path: Path, small_disk: None, *, exists: bool
 ) -> None:
-    """Not even the files that fitted appear."""
+    """Files that fitted on the disk do not appear either."""
     out = tmp_path / "out"
     if exists:
         out.mkdir()
@@ -124,7 +124,7 @@ def test_a_failure_leaves_the_folder_as_it_was(
 
 
 def test_a_folder_in_the_way_is_found_before_the_first_file_moves(tmp_path: Path) -> None:
-    """New files never stand beside old ones."""
+    """A failed write never leaves new files beside old ones."""
     (tmp_path / "a").write_text("earlier")
     (tmp_path / "b").mkdir()
 
@@ -140,7 +140,7 @@ def test_a_folder_in_the_way_is_found_before_the_first_file_moves(tmp_path: Path
 
 
 def test_a_folder_replaces_the_earlier_one_of_its_name(tmp_path: Path) -> None:
-    """With all that was in it."""
+    """All files of the earlier folder are gone."""
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "part-9").write_text("earlier")
 
@@ -153,7 +153,7 @@ def test_a_folder_replaces_the_earlier_one_of_its_name(tmp_path: Path) -> None:
 
 
 def test_a_broken_connection_is_not_blamed_on_the_disk(tmp_path: Path) -> None:
-    """It is Spark's, whose results are written."""
+    """A connection error belongs to Spark, whose results are written."""
     with pytest.raises(ConnectionRefusedError), whole_file(tmp_path / "out.csv"):
         raise ConnectionRefusedError
     with pytest.raises(ConnectionRefusedError), whole_folder(tmp_path / "out"):

@@ -1,4 +1,4 @@
-"""What is printed commands no terminal."""
+"""Printed text contains no control characters."""
 
 import pytest
 
@@ -21,5 +21,5 @@ pytestmark = pytest.mark.one_build
     ],
 )
 def test_what_is_not_printable_is_escaped(text: object, shown: str) -> None:
-    """The rest stays as it is."""
+    """Printable characters stay unchanged."""
     assert printable(text) == shown

@@ -1,4 +1,4 @@
-"""A process that is stopped, forks, has its clock set or has no descriptor left, with deadlines."""
+"""A process with pending deadlines is stopped, forks, has its clock set or has no descriptors."""
 
 import errno
 import json
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped here")
 def test_a_stopped_process_fires_every_deadline_once_and_in_order() -> None:
-    """Those that came due meanwhile as soon as it goes on; none is early, none is lost."""
+    """Deadlines that pass during the stop fire as soon as the process continues; none is lost."""
     with subprocess.Popen(
         [sys.executable, str(PROGRAM), "stop"], stdout=subprocess.PIPE, text=True
     ) as process:
@@ -42,7 +42,7 @@ def test_a_stopped_process_fires_every_deadline_once_and_in_order() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_child_has_a_loop_of_its_own() -> None:
-    """Deadlines of the parent fire in the parent alone, those of the child in the child alone."""
+    """The parent's deadlines fire only in the parent, the child's only in the child."""
     run = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", str(PROGRAM), "fork"],
         capture_output=True,
@@ -57,7 +57,7 @@ def test_a_forked_child_has_a_loop_of_its_own() -> None:
 
 
 def run_program(what: str, **environment: str) -> Any:
-    """Run the program, which must write nothing to stderr; return what it printed."""
+    """Run the program, which must write nothing to stderr; return its output."""
     run = subprocess.run(
         [sys.executable, str(PROGRAM), what],
         capture_output=True,
@@ -71,7 +71,7 @@ def run_program(what: str, **environment: str) -> Any:
 
 @pytest.mark.linux
 def test_a_wall_clock_that_is_set_changes_no_deadline(tmp_path: Path) -> None:
-    """A day ahead fires nothing early, a day back holds nothing up: `Timer` and wheel loop."""
+    """`Timer` and wheel loop: a day ahead fires nothing early, a day back delays nothing."""
     libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
     if not libraries:
         pytest.skip("libfaketime is not installed; on Debian: apt-get install libfaketime")
@@ -95,7 +95,7 @@ def test_a_wall_clock_that_is_set_changes_no_deadline(tmp_path: Path) -> None:
 
 @pytest.mark.linux
 def test_timers_need_no_descriptor_and_a_loop_says_that_it_does() -> None:
-    """At the limit of open files: the loop's error is the system's, and leaves nothing behind."""
+    """Creating a loop without a free descriptor raises the system's error and leaks nothing."""
     found = run_program("descriptors")
 
     assert sorted(found["fired"]) == ["operation", "shared timer", "thread", "timer"]

@@ -1,6 +1,6 @@
-"""Reference counts stay level: making and ending any object many times keeps none of it.
+"""Reference counts stay level: creating and ending objects many times leaks nothing.
 
-In a process of its own, where nothing else allocates.
+The counts run in their own process, where nothing else allocates.
 """
 
 import json
@@ -12,13 +12,13 @@ import pytest
 
 PROGRAM = Path(__file__).parent / "_references.py"
 CYCLES = 200
-#: What caches may keep. An object that each cycle kept would be ten times as many.
+#: The blocks that caches may keep. A leak of one block a cycle would be ten times as many.
 MOST = 20
 
 
 @pytest.mark.slow
 def test_counts_stay_level() -> None:
-    """Blocks of memory, and references to what all instances share."""
+    """The counts cover memory blocks and references to objects that all instances share."""
     run = subprocess.run(
         [sys.executable, str(PROGRAM), str(CYCLES)], capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""What happens at one instant: the rules against what the purgatory does, on either clock."""
+"""Events at one instant: the outcomes of the rules equal those of the purgatory, on both clocks."""
 
 import random
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ from aiowheel.rules import (
 )
 from aiowheel.testing import ManualTimer, VirtualClock
 
-MS = 0.001  # the unit of the traces here
+MS = 0.001  # the time unit of these traces
 
 pytestmark = pytest.mark.overdue
 
 
 class Waiting(DelayedOperation[None]):
-    """An operation of a trace as anybody would write it, asking what is happening now."""
+    """An operation of a trace that completes by the events of the present instant."""
 
     def __init__(self, row: Operation, now: list[Event]) -> None:
         super().__init__((row.deadline - row.created) * MS)
@@ -35,7 +35,7 @@ class Waiting(DelayedOperation[None]):
         self.now = now
 
     def try_complete(self) -> bool:
-        """Whether the event of this instant was the last one missing."""
+        """Return whether the event of this instant was the last missing one."""
         for event in self.now:
             if event.value >= self.missing.get(event.key, NEVER):
                 del self.missing[event.key]
@@ -43,7 +43,7 @@ class Waiting(DelayedOperation[None]):
         return self.wanted == 0
 
     def ending(self) -> Ending:
-        """How it ended."""
+        """Return how the operation ended."""
         by = self.completed_by
         outcome = EXPIRED if by is None else COMPLETED
         return Ending(
@@ -52,7 +52,7 @@ class Waiting(DelayedOperation[None]):
 
 
 def trace(seed: int) -> tuple[list[Operation], list[Event], int]:
-    """Few instants and few keys; every deadline comes."""
+    """Return a random trace with few instants and few keys, in which every deadline passes."""
     source = random.Random(seed)
     operations: list[Operation] = []
     for number in range(60):
@@ -76,7 +76,7 @@ def trace(seed: int) -> tuple[list[Operation], list[Event], int]:
 
 
 def expected(operations: list[Operation], events: list[Event], tick: int) -> set[Ending]:
-    """By the rules alone, one operation after the other."""
+    """Return the outcomes by the rules alone, one operation after the other."""
     endings: set[Ending] = set()
     for row in operations:
         end = expiry(row.created, row.deadline, tick)
@@ -95,7 +95,7 @@ def expected(operations: list[Operation], events: list[Event], tick: int) -> set
 def instants(
     operations: list[Operation], events: list[Event]
 ) -> Iterator[tuple[int, list[Operation], list[Event]]]:
-    """A trace instant by instant, each in order."""
+    """Yield the operations and events of each instant, in order."""
     in_order(operations, events)
     last = max(row.deadline for row in operations) + 10
     for now in range(last + 1):
@@ -107,8 +107,8 @@ def instants(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_purgatory_on_a_manual_timer_goes_by_the_rules(seed: int) -> None:
-    """The clock reaches the instant and fires, then operations are watched, then events come."""
+def test_a_purgatory_on_a_manual_timer_follows_the_rules(seed: int) -> None:
+    """At each instant the clock fires, then operations are watched, then events arrive."""
     operations, events, tick = trace(seed)
     timer = ManualTimer(tick=tick * MS)
     purgatory = Purgatory(timer=timer)
@@ -131,7 +131,7 @@ def test_a_purgatory_on_a_manual_timer_goes_by_the_rules(seed: int) -> None:
 
 @pytest.mark.virtual_time(autojump=False)
 @pytest.mark.parametrize("seed", range(20))
-async def test_asyncio_on_a_virtual_clock_goes_by_the_rules(
+async def test_asyncio_on_a_virtual_clock_follows_the_rules(
     seed: int, virtual_clock: VirtualClock
 ) -> None:
     """The same, with a real timer driven by a real event loop."""
@@ -160,7 +160,7 @@ async def test_asyncio_on_a_virtual_clock_goes_by_the_rules(
         (0, 10, 1, 10),
         (0, 10, 7, 14),
         (0, 14, 7, 14),
-        (3, 3, 7, 3),  # overdue: at once, not at the end of the tick
+        (3, 3, 7, 3),  # overdue: due at once, not at the end of the tick
         (3, 1, 7, 3),
         (3, 4, 7, 7),
         (-9, -8, 7, -7),
@@ -169,12 +169,12 @@ async def test_asyncio_on_a_virtual_clock_goes_by_the_rules(
     ],
 )
 def test_an_expiry_is_never_early(created: int, deadline: int, tick: int, expires: int) -> None:
-    """The first tick at or after the deadline; at once where that was over already."""
+    """An operation expires at the first tick at or after its deadline; if that is past, at once."""
     assert expiry(created, deadline, tick) == expires
 
 
 def test_events_of_one_instant_come_by_key_as_bytes() -> None:
-    """Which is how a database sorts them, and not how UTF-16 would."""
+    """The order is that of the UTF-8 bytes, as databases sort, and not of UTF-16."""
     keys = ["\U00010000", "￿", "é", "b", "B", "aa", "a"]
     events = [Event(key, 1, NO_VALUE) for key in keys] + [Event("z", 0, NO_VALUE)]
 

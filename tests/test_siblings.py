@@ -1,4 +1,4 @@
-"""Processes that share a folder: they find each other, and the dead ones do no harm."""
+"""Processes that share a folder find each other, and dead processes do no harm."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [
 
 @contextlib.contextmanager
 def sibling(folder: Path, name: str) -> Generator[Siblings]:
-    """One that says its name, and counts if it is asked to."""
+    """A sibling that answers with its name, and counts if the question says so."""
 
     async def answer(question: Json) -> AsyncGenerator[Json]:
         if question["ask"] == "silence":
@@ -40,8 +40,8 @@ def sibling(folder: Path, name: str) -> Generator[Siblings]:
         made.close()
 
 
-async def test_each_one_answers_by_name(tmp_path: Path) -> None:
-    """This process included; the folder is made, for its owner alone."""
+async def test_each_sibling_answers_with_its_name(tmp_path: Path) -> None:
+    """The answers include this process; the folder is created with access for its owner only."""
     folder = tmp_path / "a" / "b"
     with sibling(folder, "one") as one, sibling(folder, "two") as two:
         assert one.names() == two.names() == ["one", "two"]
@@ -56,8 +56,8 @@ async def test_each_one_answers_by_name(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-async def test_one_that_does_not_answer_is_left_out(tmp_path: Path) -> None:
-    """Whether it hangs up or stays silent."""
+async def test_a_sibling_that_does_not_answer_is_left_out(tmp_path: Path) -> None:
+    """A sibling may close the connection or stay silent."""
 
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -71,7 +71,7 @@ async def test_one_that_does_not_answer_is_left_out(tmp_path: Path) -> None:
 async def test_an_answer_ends_where_the_transport_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a report: uvloop raises RuntimeError where asyncio drops what is written."""
+    """No error is reported: uvloop raises RuntimeError where asyncio drops the data."""
     reports: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
     begun, is_closed, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -106,7 +106,7 @@ async def test_an_answer_ends_where_the_transport_is_closed(
 
 
 async def test_the_socket_of_a_dead_process_is_removed(tmp_path: Path) -> None:
-    """Unless it is young: its process may not listen yet."""
+    """A young socket stays, because its process may not listen yet."""
     with sibling(tmp_path / "f", "one") as one:
         path = tmp_path / "f" / "dead.sock"
         with socket.socket(socket.AF_UNIX) as listener:
@@ -121,7 +121,7 @@ async def test_the_socket_of_a_dead_process_is_removed(tmp_path: Path) -> None:
 async def test_a_process_of_another_version_is_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From then on, with one line in the log; its answers may have any fields."""
+    """It stays left out, with one log line, because its answers may have other fields."""
     asked: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -147,7 +147,7 @@ async def test_a_process_of_another_version_is_left_out(
 async def test_without_its_folder_a_process_answers_itself(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The others do not find it any more, which is logged once."""
+    """The others no longer find it, which is logged once."""
     folder = tmp_path / "f"
     with sibling(folder, "one") as one:
         shutil.rmtree(folder)
@@ -159,7 +159,7 @@ async def test_without_its_folder_a_process_answers_itself(
 
 
 async def test_closing_ends_the_answers_under_way(tmp_path: Path) -> None:
-    """The asker sees the end, and a second close does nothing."""
+    """The client sees the end of the answer, and a second close does nothing."""
     with sibling(tmp_path / "f", "one") as one, sibling(tmp_path / "f", "two") as two:
         asking = asyncio.create_task(anext(one.ask("two", {"ask": "silence"}), None))
         while not two._answering:  # noqa: ASYNC110 - no event
@@ -185,8 +185,8 @@ async def test_a_connection_that_arrives_during_the_close_is_closed(tmp_path: Pa
         writer.close()
 
 
-def test_the_end_of_the_loop_is_an_end_too(tmp_path: Path) -> None:
-    """A process that ends without closing leaves no socket, and may come back."""
+def test_the_end_of_the_loop_closes_the_sibling(tmp_path: Path) -> None:
+    """A process that ends without closing leaves no socket, and its name can be used again."""
     folder = tmp_path / "f"
 
     async def open_only() -> list[str]:
@@ -198,8 +198,8 @@ def test_the_end_of_the_loop_is_an_end_too(tmp_path: Path) -> None:
         assert list(folder.iterdir()) == []
 
 
-async def test_a_question_that_is_none_is_ignored(tmp_path: Path) -> None:
-    """The connection is closed, and the next question is answered."""
+async def test_an_invalid_question_is_ignored(tmp_path: Path) -> None:
+    """The connection of an invalid question is closed, and the next question is answered."""
     with sibling(tmp_path / "f", "one") as one:
         reader, writer = await asyncio.open_unix_connection(tmp_path / "f" / "one.sock")
         writer.write(b"hello\n")
@@ -209,7 +209,7 @@ async def test_a_question_that_is_none_is_ignored(tmp_path: Path) -> None:
 
 
 async def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
-    """The sockets in it have no other protection."""
+    """The sockets in the folder have no other protection."""
     os.chmod(tmp_path, 0o755)  # noqa: PTH101 - pathlib's is refused in a coroutine
     with pytest.raises(BadInputError, match="closed to others"), sibling(tmp_path, "x"):
         pass
@@ -217,7 +217,7 @@ async def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["x" * 120, "f/g"])
 async def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path, name: str) -> None:
-    """A path too long for a socket, a file in the way."""
+    """The path is too long for a socket, or a file is in its place."""
     (tmp_path / "f").write_text("")
     with pytest.raises(BadInputError, match="folder must"), sibling(tmp_path / name, "x"):
         pass

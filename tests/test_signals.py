@@ -1,4 +1,4 @@
-"""The suite runs alike in the foreground and in the background of a shell."""
+"""The suite behaves alike in the foreground and in the background of a shell."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ pytestmark = [
 
 
 def test_sigint_interrupts_this_process_and_its_children() -> None:
-    """A shell starts background jobs with SIGINT ignored, which the suite undoes."""
+    """A shell starts background jobs with SIGINT ignored; the suite restores the default."""
     code = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
     child = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=200
@@ -25,8 +25,8 @@ def test_sigint_interrupts_this_process_and_its_children() -> None:
 
 
 @pytest.mark.slow
-def test_a_background_job_sees_the_same() -> None:
-    """`trap '' INT` is what a shell does before it starts `make test &`."""
+def test_sigint_interrupts_a_background_job() -> None:
+    """`trap '' INT` does what a shell does before it starts `make test &`."""
     only = f"{__file__}::{test_sigint_interrupts_this_process_and_its_children.__name__}"
     plugins = ["-p", "pytest_asyncio.plugin", "-p", "pytest_timeout", "-p", "no:cacheprovider"]
     job = [sys.executable, "-m", "pytest", "-q", *plugins, only]

@@ -1,4 +1,4 @@
-"""Subclasses that forget `super().__init__()`: the error says so."""
+"""Subclasses that do not call `super().__init__()`: the error names the missing call."""
 
 import asyncio
 from typing import Any
@@ -9,34 +9,34 @@ import aiowheel
 
 
 class ForgetfulDetector(aiowheel.IdleDetector[str]):
-    """It has no timeout."""
+    """An idle detector without a timeout."""
 
     def __init__(self) -> None:
         pass
 
 
 class ForgetfulOperation(aiowheel.DelayedOperation[None]):
-    """It has no state."""
+    """An operation without a state."""
 
     def __init__(self) -> None:
         pass
 
 
 class ForgetfulLoop(aiowheel.WheelEventLoopMixin, asyncio.SelectorEventLoop):
-    """It has no wheel."""
+    """A loop without a wheel."""
 
     def __init__(self) -> None:
         asyncio.SelectorEventLoop.__init__(self)
 
 
 def test_an_idle_detector() -> None:
-    """At the first use."""
+    """The first use raises the error."""
     with pytest.raises(RuntimeError, match=r"^ForgetfulDetector.__init__ must call super\(\)"):
         ForgetfulDetector().touch("k")
 
 
 def test_an_operation() -> None:
-    """When it is watched."""
+    """Watching the operation raises the error."""
     purgatory = aiowheel.Purgatory(timer=aiowheel.ManualTimer())
     with pytest.raises(TypeError, match=r"^operation must call super\(\).__init__\(timeout\)"):
         purgatory.try_complete_else_watch(ForgetfulOperation(), ["k"])
@@ -44,7 +44,7 @@ def test_an_operation() -> None:
 
 
 def test_a_loop() -> None:
-    """At the first timer, and when it runs."""
+    """The first timer and the run raise the error."""
     loop = ForgetfulLoop()
     try:
         for use in (lambda: loop.call_later(1, print), loop.run_forever):
@@ -57,7 +57,7 @@ def test_a_loop() -> None:
 @pytest.mark.skipif(aiowheel.accelerated, reason="a compiled class has no interpreted subclass")
 @pytest.mark.parametrize("call", ["open", "call_later", "sleep", "statistics"])
 def test_a_timer(call: str) -> None:
-    """At every use."""
+    """Every use raises the error."""
 
     class Forgetful(aiowheel.Timer):
         def __init__(self) -> None:

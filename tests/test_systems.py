@@ -1,8 +1,8 @@
-"""What runs where: the package imports nothing that only Linux has, and tests say what they need.
+"""Portability: the package imports nothing that only Linux has, and tests are marked accordingly.
 
-No Windows is at hand, so it is this system with what Windows lacks taken away: modules, functions,
-signals, and `sys.platform`. asyncio's default loop is its proactor loop, on a fake of the
-completion port. macOS lacks less, and nothing else.
+A Windows machine is not available, so these tests remove what Windows lacks from this system:
+modules, functions, signals and `sys.platform`. asyncio's default loop is then its proactor loop, on
+a fake of the completion port. What macOS lacks is a subset.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.one_build
 
 ROOT = Path(__file__).parent.parent
 TESTS = ROOT / "tests"
-# `aiowheel bench` measures with what Linux has: /proc, groups of processes, limits.
+# `aiowheel bench` measures with features of Linux: /proc, process groups, limits.
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for path in sorted((ROOT / "aiowheel").rglob("*.py"))
     if "bench" not in path.parts and path.name != "__main__.py"
 ]
 
-#: Of modules that every system has; macOS lacks the first line as well.
+#: Missing names of modules that every system has; macOS lacks the first line as well.
 NOT_ON_WINDOWS = {
     "os": [
         *("O_PATH", "eventfd", "memfd_create", "posix_fadvise", "sched_getaffinity"),
@@ -85,7 +85,7 @@ aiowheel.run(main(), uvloop=False)
 
 @pytest.mark.slow
 def test_every_module_imports_on_windows() -> None:
-    """No import, and nothing that a timer or a purgatory does, needs what Windows lacks."""
+    """No import, and no use of a timer or a purgatory, needs what Windows lacks."""
     done = subprocess.run(
         [sys.executable, "-c", ON_WINDOWS, json.dumps([MODULES, POSIX_MODULES, NOT_ON_WINDOWS])],
         cwd=ROOT,
@@ -104,7 +104,7 @@ def test_every_module_imports_on_windows() -> None:
     assert done.stdout == "WheelProactorEventLoop True\n", done.stderr
 
 
-#: Words in a test's code, and the mark that it then needs; strings count, docstrings do not.
+#: Words in the code of a test, and the mark that it needs. Strings count, docstrings do not.
 NEEDS = {
     "linux": ("/proc/",),
     "posix": (
@@ -116,7 +116,7 @@ NEEDS = {
 
 
 def words_of(node: ast.AST) -> Iterator[str]:
-    """Names, attributes and texts in a piece of code, without docstrings."""
+    """Yield the names, attributes and strings in a piece of code, without docstrings."""
     docstrings = {
         id(each.body[0].value)
         for each in ast.walk(node)
@@ -138,12 +138,12 @@ def words_of(node: ast.AST) -> Iterator[str]:
 
 
 def marks_of(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str:
-    """The decorators, as text."""
+    """Return the decorators as text."""
     return " ".join(ast.unparse(each) for each in node.decorator_list)
 
 
 def unmarked_tests(source: str) -> Iterator[str]:
-    """Tests that use what some system lacks, and do not say so by a mark or a `skipif`."""
+    """Yield the tests that use what some system lacks without a mark or a `skipif`."""
     if not any(word in source for words in NEEDS.values() for word in words):
         return
     tree = ast.parse(source)
@@ -169,13 +169,13 @@ def unmarked_tests(source: str) -> Iterator[str]:
                 for text in used
                 for word in words
             )
-            # What runs on Linux alone runs on POSIX.
+            # A test with the mark `linux` needs no mark `posix`.
             if sign and not any(f"mark.{name}" in marks for name in (mark, "linux")):
                 yield f"{node.name} needs mark {mark}"
 
 
-def test_tests_say_which_system_they_need() -> None:
-    """A run on Windows or macOS then skips them, instead of failing for no fault of the package."""
+def test_tests_are_marked_with_the_system_they_need() -> None:
+    """A run on Windows or macOS then skips these tests instead of failing."""
     missing = {
         path.relative_to(TESTS).as_posix(): list(unmarked_tests(path.read_text(encoding="utf-8")))
         for path in TESTS.rglob("test_*.py")
@@ -186,7 +186,7 @@ def test_tests_say_which_system_they_need() -> None:
 
 
 def test_a_missing_mark_is_found() -> None:
-    """The look above sees what it should."""
+    """The search for marks reports a test without one."""
     found = list(
         unmarked_tests(
             "def test_one():\n    os.kill(1, signal.SIGKILL)\n"

@@ -1,4 +1,4 @@
-"""The page on threads lists every public call, and each call keeps the rule that the page gives."""
+"""The page on threads lists every public call, and each call behaves as the page says."""
 
 import asyncio
 import inspect
@@ -20,7 +20,7 @@ SECTION = re.compile(r"^### (\w+)\n(.*?)(?=^### |\Z)", re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| (`[^|]+`) \| (\w[\w ]*) \|$", re.MULTILINE)
 RULES = {"raises", "any thread", "reads", "hook"}
 
-#: What other parts of the package call, and what shows of the wheel's own entries.
+#: Calls for other parts of the package only, and attributes of the wheel's own entries.
 INTERNAL = {
     "Timer": {"share", "open_driver", "close_with_loop"},
     "ThreadsafeHandle": {"arrive", "withdraw"},
@@ -71,7 +71,7 @@ SPECIAL = {
 
 
 def tables() -> dict[str, dict[str, str]]:
-    """The rule of each call, by class."""
+    """Return the rule of each call, by class."""
     found: dict[str, dict[str, str]] = {}
     for name, text in SECTION.findall(PAGE.read_text(encoding="utf-8")):
         rules = found.setdefault(name, {})
@@ -93,12 +93,12 @@ CALLS = [
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_public_call_is_listed(name: str) -> None:
-    """Methods, attributes and operators of the class; nothing is listed that does not exist."""
+    """The page lists methods, attributes and operators of the class, and no others."""
     listed = set(TABLES[name]) - {f"{name}()"}
     public = {call for call in dir(CLASSES[name]) if not call.startswith("_")}
     public -= INTERNAL.get(name, set()) | set(dir(asyncio.Protocol))
     if name == "Purgatory":
-        public |= {"name", "counts"}  # the compiled class shows them, the pure one does not
+        public |= {"name", "counts"}  # attributes of the compiled class only
     if "unlink" in public:
         public -= ENTRY
     if name == "LimitedProtocol":
@@ -110,7 +110,7 @@ def test_every_public_call_is_listed(name: str) -> None:
 
 
 def test_every_class_has_a_table() -> None:
-    """And no table is for a class that this test does not know."""
+    """The page has no table for another class."""
     assert set(TABLES) == set(CLASSES)
 
 
@@ -118,21 +118,21 @@ def test_every_class_has_a_table() -> None:
 
 
 class Operation(DelayedOperation[None]):
-    """Completes when it is forced."""
+    """An operation that completes only when it is forced."""
 
     def __init__(self) -> None:
         super().__init__(60)
 
     def try_complete(self) -> bool:
-        """Never by itself."""
+        """Return False."""
         return False
 
     def on_complete(self) -> None:
-        """Return nothing."""
+        """Return None."""
 
 
 class Limited(LimitedProtocol):
-    """Any limits."""
+    """A protocol with example limits."""
 
     idle_timeout = 60
 
@@ -141,7 +141,7 @@ class Limited(LimitedProtocol):
 
 
 def nothing(*_: object) -> None:
-    """Do nothing."""
+    """Accept any arguments and do nothing."""
 
 
 async def returns_nothing() -> None:
@@ -149,10 +149,10 @@ async def returns_nothing() -> None:
 
 
 class Stage:
-    """One of each class, on the running loop, and the arguments of its calls.
+    """One object of each class on the running loop, and the arguments of its calls.
 
     Attributes:
-        timer: What all of them are armed on.
+        timer: The timer that all objects use.
         subject: The object of the class under test.
     """
 
@@ -206,7 +206,7 @@ class Stage:
         return asyncio.get_running_loop().call_later(60, nothing)
 
     def call(self, call: str) -> object:
-        """Make one call as a user would; what it returns may have to be awaited."""
+        """Make one call as a user would; the result may be awaitable."""
         subject = self.subject
         if call in OPERATORS:
             return OPERATORS[call](subject)
@@ -244,7 +244,7 @@ class Transport(asyncio.Transport):
 
 
 async def enter_and_leave(subject: Any) -> None:
-    """Go through `async with`, whose ends may refuse; an open timer cannot be entered again."""
+    """Enter and leave `async with`; both may raise. An open timer cannot be entered again."""
     if not isinstance(subject, Timer):
         await subject.__aenter__()
     await subject.__aexit__(None, None, None)
@@ -291,8 +291,8 @@ ARGUMENTS: dict[tuple[str, str], tuple[Any, ...]] = {
 }
 
 
-def elsewhere(stage: Stage, call: str) -> BaseException | None:
-    """What the call raises in a thread; a coroutine is awaited on a loop of the thread's own."""
+def error_in_thread(stage: Stage, call: str) -> BaseException | None:
+    """Return what the call raises in a thread; the thread's own loop runs a coroutine."""
     try:
         result = stage.call(call)
         if inspect.iscoroutine(result):
@@ -302,8 +302,8 @@ def elsewhere(stage: Stage, call: str) -> BaseException | None:
     return None
 
 
-def numbers(stage: Stage) -> tuple[object, ...]:
-    """What a refused call and a reading one must not change."""
+def counts(stage: Stage) -> tuple[object, ...]:
+    """Return the counts that a refused call and a read must not change."""
     timer = stage.timer.statistics()
     purgatory = stage.purgatory.statistics()
     return (
@@ -314,20 +314,20 @@ def numbers(stage: Stage) -> tuple[object, ...]:
 
 
 async def check(name: str, call: str, rule: str) -> None:
-    """Make the call from a thread while the loop runs, and compare what happened with its rule."""
+    """Make the call in a thread while the loop runs, and compare the result with its rule."""
     async with Timer() as timer:
         stage = Stage(name, timer)
         await asyncio.sleep(0)
         if name == "Timeout" and call != "async with":
             await stage.subject.__aenter__()
-        before = numbers(stage), repr(stage.subject)
-        error = await asyncio.to_thread(elsewhere, stage, call)
+        before = counts(stage), repr(stage.subject)
+        error = await asyncio.to_thread(error_in_thread, stage, call)
         if rule == "raises":
             assert isinstance(error, ForeignLoopError), repr(error)
         else:
             assert error is None, repr(error)
         if rule != "any thread":
-            assert (numbers(stage), repr(stage.subject)) == before
+            assert (counts(stage), repr(stage.subject)) == before
         elif (name, call) in EFFECTS:
             limit = time.monotonic() + 5
             while not EFFECTS[name, call](stage):
@@ -340,7 +340,7 @@ async def check(name: str, call: str, rule: str) -> None:
             await stage.subject.__aexit__(None, None, None)
 
 
-#: What the loop's thread sees of a call that takes effect from any thread.
+#: What the loop's thread observes after a call that takes effect from any thread.
 EFFECTS: dict[tuple[str, str], Callable[[Stage], object]] = {
     ("Timer", "call_later_threadsafe"): lambda stage: len(stage.timer) == 2,
     ("ThreadsafeHandle", "cancel"): lambda stage: len(stage.timer) == 1,
@@ -358,7 +358,7 @@ EFFECTS: dict[tuple[str, str], Callable[[Stage], object]] = {
     ids=lambda value: str(value).replace(" ", "_"),
 )
 async def test_a_call_keeps_its_rule(name: str, call: str, rule: str) -> None:
-    """Made from another thread, on asyncio and on uvloop."""
+    """The call is made from another thread, on asyncio and on uvloop."""
     await check(name, call, rule)
 
 
@@ -368,7 +368,7 @@ async def test_a_call_keeps_its_rule(name: str, call: str, rule: str) -> None:
     ("call", "rule"), [(call, rule) for name, call, rule in CALLS if name == "LoopHandle"]
 )
 def test_a_wheel_loops_handle_keeps_its_rule(call: str, rule: str, *, uvloop: bool) -> None:
-    """The same for the handles of a wheel loop, which are made by the loop itself."""
+    """The same for the handles that a wheel loop creates itself."""
     if uvloop:
         pytest.importorskip("uvloop")
     with asyncio.Runner(loop_factory=lambda: new_event_loop(uvloop=uvloop)) as runner:
@@ -378,7 +378,7 @@ def test_a_wheel_loops_handle_keeps_its_rule(call: str, rule: str, *, uvloop: bo
 @pytest.mark.both_loops
 @pytest.mark.parametrize("name", [name for name in CLASSES if name != "LoopHandle"])
 async def test_repr_only_reads(name: str) -> None:
-    """In a thread as on the loop."""
+    """`repr` works in a thread as on the loop."""
     async with Timer() as timer:
         stage = Stage(name, timer)
         await asyncio.sleep(0)

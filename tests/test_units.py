@@ -1,4 +1,4 @@
-"""Seconds to nanoseconds and back: every rounding of the package."""
+"""Conversion of seconds to nanoseconds and back: every rounding of the package."""
 
 import enum
 import math
@@ -23,7 +23,7 @@ from aiowheel._units import (
 
 
 class Delay(enum.IntEnum):
-    """Delays by name, as applications have them."""
+    """Delays by name, as applications define them."""
 
     LONG = 30
 
@@ -60,7 +60,7 @@ class Delay(enum.IntEnum):
     ids=repr,
 )
 def test_numbers_of_every_kind_are_seconds(given_seconds: object, ns: int) -> None:
-    """Rounded to the nearest nanosecond, and never wrapped."""
+    """Seconds are rounded to the nearest nanosecond and never wrapped."""
     assert delay_to_ns("delay", given_seconds) == ns
 
 
@@ -86,32 +86,32 @@ def test_numbers_of_every_kind_are_seconds(given_seconds: object, ns: int) -> No
     ids=repr,
 )
 def test_what_is_no_number_of_seconds_is_refused(value: Any) -> None:
-    """The text names the argument; numpy's durations and texts would come in as numbers."""
+    """The text names the argument. Without the check, durations of numpy would pass as numbers."""
     with pytest.raises(TypeError, match="delay must be a number of seconds or a timedelta, got"):
         delay_to_ns("delay", value)
 
 
 @pytest.mark.parametrize("value", [math.nan, Decimal("NaN"), np.float32("nan")], ids=repr)
 def test_nan_is_refused(value: Any) -> None:
-    """It is neither early nor late."""
+    """NaN is neither early nor late."""
     with pytest.raises(ValueError, match=r"delay must be a number .* other than NaN, got nan"):
         delay_to_ns("delay", value)
 
 
 @given(st.integers(-(2**50), 2**50))
 def test_nanoseconds_survive_the_way_through_seconds(ns: int) -> None:
-    """A float holds thirteen days of nanoseconds well enough to give them back."""
+    """A float can represent thirteen days of nanoseconds exactly enough for the round trip."""
     assert delay_to_ns("when", ns_to_seconds(ns)) == ns
 
 
 def test_forever_is_inf() -> None:
-    """Both ways."""
+    """Infinity converts both ways."""
     assert ns_to_seconds(FOREVER) == math.inf
     assert delay_to_ns("when", ns_to_seconds(FOREVER)) == FOREVER
 
 
 def test_seconds_of_a_range_are_checked() -> None:
-    """Both ends belong to it; the text has the range."""
+    """Both ends are legal; the error text has the range."""
     assert checked_seconds("lease", timedelta(seconds=1), 1, 86_400) == 1.0
     assert checked_seconds("lease", 86_400, 1, 86_400) == 86_400.0
 
@@ -122,19 +122,19 @@ def test_seconds_of_a_range_are_checked() -> None:
 
 @given(st.floats(0.0, 2e9))
 def test_clocks_and_deadlines_round_alike(seconds: float) -> None:
-    """A deadline that is the clock's own reading is due at that reading."""
+    """A deadline equal to the clock's reading is due at that reading."""
     assert clock_to_ns(seconds) == delay_to_ns("when", seconds)
     assert clock_to_ns(-seconds) == delay_to_ns("when", -seconds)
 
 
 @given(st.floats(0.0, 2e9), st.floats(0.0, 2e9))
 def test_rounding_keeps_the_order(one: float, other: float) -> None:
-    """A later clock never reads earlier."""
+    """A later clock never gives an earlier result."""
     if one <= other:
         assert clock_to_ns(one) <= clock_to_ns(other)
 
 
 @given(st.integers(0, 2**61 - 2))
 def test_an_alarm_never_rings_early(ns: int) -> None:
-    """The float it is set to reads back as at or after the deadline, at any uptime."""
+    """The alarm's float reads back as at or after the deadline, at any uptime."""
     assert clock_to_ns(ns_to_alarm(ns)) >= ns

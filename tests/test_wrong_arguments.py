@@ -1,6 +1,6 @@
-"""Wrong arguments of every public call: one text for both builds, raised at the call.
+"""Wrong arguments of every public call: both builds raise the same text, at the call.
 
-As a program, it writes what every case raised to stdout, as JSON.
+Run as a program, it writes the error of every case to stdout, as JSON.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 
 
 class Odd:
-    """An object of a type that no call takes."""
+    """An object of a type that no call accepts."""
 
     def __repr__(self) -> str:
         return "<odd>"
@@ -44,24 +44,24 @@ class Odd:
 class Gate(DelayedOperation[None]):
     """An operation that never completes by itself."""
 
-    __module__ = "cases"  # the same for a program and for a test
+    __module__ = "cases"  # the same name in the program and in a test
 
     def try_complete(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
 
 def do_nothing(*_: object) -> None:
-    """Nothing."""
+    """Accept any arguments and do nothing."""
 
 
 async def asynchronous(*_: object) -> bool:
-    """What is not awaited would be true."""
+    """Return True; the coroutine object itself is true as well if it is not awaited."""
     return True
 
 
 class Wrong(NamedTuple):
-    """A value, and what the text shows of it; default: its `repr`."""
+    """A wrong value, and the part of the text that shows it; the default is its `repr`."""
 
     value: object
     shown: str | None = None
@@ -91,7 +91,7 @@ NO_INSTRUMENTS = (None, 3, [Odd()], Odd(), asynchronous)
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A public call, with arguments that are right, and wrong ones for each of them."""
+    """A public call with legal arguments, and wrong values for each of them."""
 
     name: str
     find: Callable[[Env], Callable[..., object]]
@@ -100,7 +100,7 @@ class Target:
 
 
 class Env:
-    """Things to call, on a running loop."""
+    """Objects to call, on a running loop."""
 
     def __init__(self, timer: Timer, folder: Path) -> None:
         self.timer, self.folder = timer, folder
@@ -148,7 +148,7 @@ class Env:
         return _Transport()
 
     def state(self) -> tuple[object, ...]:
-        """What a refused call must leave as it is."""
+        """Return the counts that a refused call must not change."""
         return (
             *(len(each) for each in (self.timer, self.manual, self.shared, self.wheel)),
             *(len(self.foreign), len(self.purgatory), self.purgatory.watched, len(self.detector)),
@@ -157,7 +157,7 @@ class Env:
         )
 
     def close(self) -> None:
-        """Close what was made."""
+        """Close the created objects."""
         for name in ("loop", "virtual", "recorder"):
             if name in self.__dict__:
                 getattr(self, name).close()
@@ -178,14 +178,14 @@ class _Transport(asyncio.Transport):
         return False
 
     def abort(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 class _Writer:
     transport = _Transport()
 
     async def wait_closed(self) -> None:
-        """Nothing is open."""
+        """Return: no connection is open."""
 
 
 def value(it: object) -> Callable[[Env], Any]:
@@ -597,7 +597,7 @@ class Case(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The readable name of the case."""
+        """Return the readable name of the case."""
         given = self.wrong.value if isinstance(self.wrong.value, type) else repr(self.wrong.value)
         return _without_addresses(f"{self.target.name}({self.argument}={given})")
 
@@ -619,7 +619,7 @@ CASES = {case.label: case for case in _cases()}
 
 @asynccontextmanager
 async def environment() -> AsyncGenerator[Env]:
-    """Make the things to call."""
+    """Create the objects to call."""
     with tempfile.TemporaryDirectory() as folder:
         async with Timer() as timer:
             env = Env(timer, Path(folder))
@@ -631,7 +631,7 @@ async def environment() -> AsyncGenerator[Env]:
 
 
 async def refused(case: Case, env: Env) -> tuple[str, str, bool]:
-    """Make the call; return the type and text of the error, and whether nothing has changed."""
+    """Make the call; return the type and text of the error, and whether the state is unchanged."""
     arguments = {name: make(env) for name, make in case.target.right.items()}
     name = "thresholds" if case.argument == "threshold" else case.argument
     arguments[name] = env.foreign_entry if case.wrong is FOREIGN else case.wrong.value
@@ -666,7 +666,7 @@ async def all_refused(target: Target) -> dict[str, tuple[str, str, bool]]:
 
 @functools.cache
 def answers() -> dict[str, tuple[str, str, bool]]:
-    """Return what every case of this build raises."""
+    """Return the errors of every case of this build."""
     found: dict[str, tuple[str, str, bool]] = {}
     with asyncio.Runner() as runner:
         for target in TARGETS:
@@ -676,7 +676,7 @@ def answers() -> dict[str, tuple[str, str, bool]]:
 
 @pytest.mark.parametrize("name", dict.fromkeys(target.name for target in TARGETS))
 def test_a_wrong_argument_is_named_at_the_call(name: str) -> None:
-    """The text has the argument and the value, and nothing is half done."""
+    """The text names the argument and the value, and the call has no effect."""
     for label, case in CASES.items():
         if case.target.name != name:
             continue
@@ -690,13 +690,13 @@ def test_a_wrong_argument_is_named_at_the_call(name: str) -> None:
 
 
 def test_there_are_enough_cases() -> None:
-    """A list of cases that came out empty would make the tests above pass."""
+    """An empty list of cases would make the tests above pass."""
     assert len(CASES) >= 300
 
 
-@pytest.mark.one_build  # it runs both
+@pytest.mark.one_build  # it runs both builds itself
 def test_both_builds_raise_the_same() -> None:
-    """The types and texts of the compiled modules are those of the sources."""
+    """The errors of the compiled modules have the types and texts of the sources."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
     environ.pop("AIOWHEEL_NO_EXTENSIONS", None)
     environ.pop("AIOWHEEL_REQUIRE_EXTENSIONS", None)
@@ -719,7 +719,7 @@ def test_both_builds_raise_the_same() -> None:
 
 # --- is every call in the list? ------------------------------------------------------------------
 
-#: Called by the package itself, with values it has checked; not in the public contract.
+#: Calls of the package itself with checked values; not part of the public contract.
 INTERNAL = {
     "Histogram.record",
     "Periodic.ended",
@@ -737,9 +737,9 @@ INTERNAL = {
     "TimingWheel.open_pass",
     "TimingWheel.take",
 }
-#: Made by other calls, never by users.
+#: Classes whose objects other calls create, never users.
 MADE = {"MoveOn", "Periodic", "ThreadsafeHandle", "TimerEntry", "TimerHandle", "Timeout"}
-#: They do what asyncio's do, with asyncio's errors.
+#: Calls that behave as asyncio's do, with the errors of asyncio.
 ASYNCIOS = {
     "WheelEventLoopMixin",
     "WheelEventLoopMixin.call_exception_handler",
@@ -773,7 +773,7 @@ def public_calls() -> Iterator[tuple[str, Callable[..., object]]]:
 
 @pytest.mark.skipif(aiowheel.accelerated, reason="compiled functions do not show their arguments")
 def test_every_public_call_with_arguments_has_cases() -> None:
-    """A new call without cases fails here."""
+    """A new call without cases fails this test."""
     known = {target.name for target in TARGETS} | INTERNAL | ASYNCIOS
     missing: list[str] = []
     for name, call in public_calls():

@@ -1,12 +1,12 @@
-"""`make bench-compare BASE=...`: what a change costs, measured beside the commit it began with.
+"""`make bench-compare BASE=...`: measure this tree beside the commit that it started from.
 
 Run:
     python tools/bench_compare.py BASE [--rounds 9] [--only NAME]
 
-Both trees, that of the commit BASE and this one, are compiled into folders of `build/compare`. Each
-workload then runs on both in turn, in processes of their own. The table shows the CPU time of one
-operation, and how many instructions it takes, where valgrind is installed: callgrind counts them,
-and on a busy machine, where times vary by half, the counts do not.
+The trees of the commit BASE and of this checkout are compiled into folders of `build/compare`. Each
+workload then runs on both in turn, in separate processes. The table shows the CPU time of one
+operation and, if valgrind is installed, its number of instructions. On a busy machine times vary
+by half; the counts of callgrind do not.
 """
 
 import argparse
@@ -26,16 +26,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "compare"
-OPERATIONS = 20_000  # of a timed round
-COUNTED = 2_000  # under valgrind, which is some fifty times slower
-PENDING = 10_000  # timers and operations that wait while others come and go
+OPERATIONS = 20_000  # in a timed round
+COUNTED = 2_000  # in a run under valgrind, which is about fifty times slower
+PENDING = 10_000  # timers and operations that stay pending during a round
 
 
 # --- workloads: what both commits must offer ------------------------------------------------------
 
 
 async def churn(count: int) -> float:
-    """`Timer.call_later` and `cancel`, with others pending."""
+    """`Timer.call_later` and `cancel`, with other pending timers."""
     import aiowheel
 
     async with aiowheel.Timer() as timer:
@@ -50,7 +50,7 @@ async def churn(count: int) -> float:
 
 
 async def touch(count: int) -> float:
-    """`TimerHandle.touch` of one of many."""
+    """`TimerHandle.touch` of one of many handles."""
     import aiowheel
 
     async with aiowheel.Timer() as timer:
@@ -76,7 +76,7 @@ async def timeout(count: int) -> float:
 
 
 async def fire(count: int) -> float:
-    """Timers of a `ManualTimer` that come due."""
+    """Timers of a `ManualTimer` that become due."""
     import aiowheel
 
     timer = aiowheel.ManualTimer()
@@ -91,7 +91,7 @@ async def fire(count: int) -> float:
 
 
 async def watch(count: int) -> float:
-    """`try_complete_else_watch` by two keys, and the check that completes."""
+    """`try_complete_else_watch` with two keys, and the check that completes the operation."""
     import aiowheel
 
     class Reply(aiowheel.DelayedOperation[None]):
@@ -133,7 +133,7 @@ def run_workload(name: str, count: int) -> float:
     """Run one workload in this process; return the CPU seconds that its operations took."""
     import aiowheel
 
-    gc.disable()  # its runs fall where they like, and are no instructions of an operation
+    gc.disable()  # its runs come at random and do not belong to an operation
     return aiowheel.run(WORKLOADS[name](count), uvloop=False)
 
 
@@ -142,10 +142,10 @@ def run_workload(name: str, count: int) -> float:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two commits, built.
+    """One of the two built commits.
 
     Attributes:
-        name: As in the table.
+        name: Its name in the table.
         folder: Holds the package.
     """
 
@@ -153,12 +153,12 @@ class Side:
     folder: Path
 
     def seconds(self, workload: str) -> float:
-        """CPU seconds of one operation."""
+        """Return the CPU seconds of one operation."""
         printed = self._run([sys.executable], workload, OPERATIONS)
         return float(json.loads(printed.stdout)) / OPERATIONS
 
     def instructions(self, workload: str) -> float:
-        """Instructions of one operation: with so many of them, less what is there without any."""
+        """Return the instructions of one operation: a run with many less a run with none."""
         tool = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable]
         runs = [self._run(tool, workload, count).stderr for count in (COUNTED, 0)]
         many, none = map(collected, runs)
@@ -169,7 +169,7 @@ class Side:
     ) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(  # noqa: S603 - our own words
             [*interpreter, __file__, "--run", workload, str(count)],
-            # The same hashes in both, and no code but that of the side.
+            # Both sides get the same hash seed, and only their own code.
             env=os.environ
             | {"PYTHONPATH": str(self.folder), "PYTHONHASHSEED": "0"}
             | {"AIOWHEEL_REQUIRE_EXTENSIONS": "1"},
@@ -202,7 +202,7 @@ def build_side(name: str, tree: Path) -> Side:
 
 
 def checked_out(base: str) -> Path:
-    """Check a commit out beside this one.
+    """Check a commit out in a folder of its own.
 
     Raises:
         SystemExit: There is no such commit.
@@ -216,7 +216,7 @@ def checked_out(base: str) -> Path:
 
 
 def git(*words: str) -> str:
-    """Run git in this repository and return what it printed; empty where it failed."""
+    """Run git in this repository; return its output, or "" if it failed."""
     done = subprocess.run(  # noqa: S603 - our own words
         ["git", "-C", str(ROOT), *words],  # noqa: S607
         capture_output=True,
@@ -232,7 +232,7 @@ def compare(base: Side, here: Side, names: Sequence[str], rounds: int) -> list[l
     rows: list[list[str]] = []
     for name in names:
         print(f"bench-compare: {name}", file=sys.stderr, flush=True)
-        # In turn, and each time the other one first: what slows a machine down slows both.
+        # The sides alternate in who runs first, so that a slow phase of the machine slows both.
         times: dict[str, list[float]] = {"base": [], "here": []}
         for number in range(rounds):
             for side in (base, here) if number % 2 else (here, base):

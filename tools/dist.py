@@ -1,16 +1,16 @@
-"""`make dist`: build every file of a release, install each where no compiler is, print a table.
+"""`make dist`: build every file of a release, install each without a compiler, print a table.
 
 Run:
     python tools/dist.py [--out dist] [--work build/dist] PYTHON...
 
-For each interpreter: a compiled wheel, which auditwheel makes a manylinux one on Linux. Once: the
-sdist, the pure wheel, checksums, and an SBOM of what `pip install aiowheel` brings. Every wheel is
-built twice, in folders of different names from the unpacked sdist, and must be the same byte for
-byte. Every file is installed into an empty environment whose PATH has no compiler, and
-`aiowheel doctor` must name the build that the file promises.
+For each interpreter it builds a compiled wheel, which auditwheel makes a manylinux wheel on Linux.
+Once it builds the sdist, the pure wheel, checksums, and an SBOM of the packages that
+`pip install aiowheel` installs. Every wheel is built twice from the unpacked sdist, in folders of
+different names, and both must be equal byte for byte. Every file is installed into an empty
+environment without a compiler on its PATH, and `aiowheel doctor` must name the right build.
 
-The last table has a line for each file. The exit code is 1 if a step failed; what follows for that
-file is left out.
+The table at the end has a line for each file. The exit code is 1 if a step failed; further steps
+for that file are left out.
 """
 
 import argparse
@@ -28,9 +28,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PURE = "py3-none-any"
-# What the variables of a developer's shell would change: which build runs, and which code.
+# Variables of a developer's shell that would change the build or the imported code.
 OWN_VARIABLES = ("AIOWHEEL_NO_EXTENSIONS", "AIOWHEEL_REQUIRE_EXTENSIONS", "PYTHONPATH", "CC")
-# A zip file holds no earlier time than 1980; this is what hatchling takes without the variable.
+# A zip file holds no time before 1980; hatchling uses this time without the variable.
 NO_COMMIT = "1580601600"
 SMOKE = """
 import asyncio, sys, warnings
@@ -76,10 +76,10 @@ class StepFailedError(Exception):
 
 @dataclass
 class Line:
-    """What the table says about one file."""
+    """One line of the table: a file and its results."""
 
     path: Path
-    twice: str = "-"  #: whether two builds were the same
+    twice: str = "-"  #: whether two builds were equal
     installed: list[str] = field(default_factory=list[str])
 
     @property
@@ -90,10 +90,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Release:
-    """One run: where its files go, and where it works.
+    """One run: the folders of its files and of its work.
 
     Attributes:
-        out: Gets the files of the release.
+        out: Receives the files of the release.
         work: Environments and builds; emptied first.
         pythons: Interpreters, by version as `3.13`.
     """
@@ -103,10 +103,10 @@ class Release:
     pythons: dict[str, Path]
 
     def make(self) -> list[Line]:
-        """Build and try everything.
+        """Build, install and run everything.
 
         Raises:
-            StepFailedError: There is nothing to go on with: no environment, no sdist.
+            StepFailedError: The environment or the sdist failed; nothing can be built.
         """
         for folder in (self.out, self.work):
             shutil.rmtree(folder, ignore_errors=True)
@@ -128,7 +128,7 @@ class Release:
         return [*lines, Line(bill)]
 
     def _builder(self, version: str) -> Path:
-        """Make the environment that builds and checks for one interpreter."""
+        """Create the environment that builds and checks for one interpreter."""
         say(f"Python {version}: an environment to build in")
         python = environment(self.pythons[version], self.work / f"build-{version}")
         run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip>=25.1"])
@@ -137,7 +137,7 @@ class Release:
         return python
 
     def _sdist(self, python: Path) -> tuple[Path, list[Line]]:
-        """Build the sdist from the checkout, and once more from itself."""
+        """Build the sdist from the checkout, and again from the unpacked sdist."""
         say("sdist")
         made = built(python, ROOT, self.work / "sdist", "--sdist")
         again = built(
@@ -147,10 +147,10 @@ class Release:
         return line.path, [line]
 
     def _wheel(self, pythons: Sequence[Path], sources: Sequence[Path], *, compiled: bool) -> Line:
-        """Build one wheel from each of two copies of the sources, and compare.
+        """Build one wheel from each of two copies of the sources, and compare them.
 
-        The two are built by the first and the last of *pythons*: a pure wheel must not depend on
-        which.
+        The first and the last of *pythons* build one each: a pure wheel must not depend on the
+        Python.
         """
         what = "compiled" if compiled else "pure"
         found: list[Path] = []
@@ -165,7 +165,7 @@ class Release:
         return Line(Path(shutil.copy2(found[0], self.out)), compared(*found))
 
     def _try(self, line: Line) -> None:
-        """Install the file on every interpreter that takes it, and run it."""
+        """Install the file on every interpreter that accepts it, and run it."""
         name = line.path.name
         for version, python in self.pythons.items():
             tag = f"cp{version.replace('.', '')}"
@@ -189,7 +189,7 @@ class Release:
         for compiler in ("cc", "gcc", "clang", "cl"):
             if shutil.which(compiler, path=path):
                 raise StepFailedError(f"{compiler} is on the PATH of an empty environment")
-        # Dependencies come as wheels; of ours, the sdist is the one file that is built.
+        # Dependencies come as wheels; only our sdist may be built.
         install: list[str | Path] = [own, "-m", "pip", "install", "--quiet", f"{file}[cli]"]
         if file.suffix == ".whl":
             install.insert(-1, "--only-binary=:all:")
@@ -211,7 +211,7 @@ class Release:
         say("SBOM")
         folder = self.work / "sbom"
         own = environment(python, folder, "--without-pip")
-        # By its name: a file would leave its place on this machine in the document.
+        # The requirement is a name: a file would put its path on this machine into the document.
         name, _, version = sdist.name.removesuffix(".tar.gz").partition("-")
         wanted = f"{name}=={version}"
         install = ("install", "--quiet", "--find-links", self.out, wanted)
@@ -235,7 +235,7 @@ class Release:
 
 
 def environment(python: Path, folder: Path, *options: str) -> Path:
-    """Make an environment, and return its interpreter."""
+    """Create an environment, and return its interpreter."""
     run([python, "-m", "venv", *options, folder])
     return folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
 
@@ -248,7 +248,7 @@ def built(python: Path, source: Path, out: Path, kind: str, **variables: str) ->
 
 
 def repaired(python: Path, wheel: Path) -> Path:
-    """Give a wheel its manylinux tag, and take the compiler's notes out of its modules.
+    """Give a wheel its manylinux tag, and remove the compiler's notes from its modules.
 
     auditwheel fails if the modules need a library that such a system may lack.
     """
@@ -260,7 +260,7 @@ def repaired(python: Path, wheel: Path) -> Path:
 
 
 def unpacked(sdist: Path, folder: Path) -> Path:
-    """Unpack an sdist, and return the one folder in it."""
+    """Unpack an sdist, and return the only folder in it."""
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
     (found,) = folder.iterdir()
@@ -268,7 +268,7 @@ def unpacked(sdist: Path, folder: Path) -> Path:
 
 
 def compared(first: Path, second: Path) -> str:
-    """Say whether two builds are one; if not, name the first member that differs."""
+    """Return "same", or a line that begins with FAILED and names the first difference."""
     if first.name != second.name:
         return f"FAILED: {second.name}"
     if first.read_bytes() == second.read_bytes():
@@ -295,10 +295,10 @@ def tarred(path: Path) -> dict[str, bytes]:
 
 
 def run(command: Sequence[str | Path], cwd: Path | None = None, /, **variables: str) -> str:
-    """Run a command and return what it printed.
+    """Run a command and return its output.
 
     Raises:
-        StepFailedError: It failed; the end of what it wrote is in the text.
+        StepFailedError: The command failed; the text has the end of its output.
     """
     kept = {name: text for name, text in os.environ.items() if name not in OWN_VARIABLES}
     done = subprocess.run(  # noqa: S603 - our own words
@@ -317,7 +317,7 @@ def run(command: Sequence[str | Path], cwd: Path | None = None, /, **variables: 
 
 
 def epoch() -> str:
-    """Return the time that every file gets: as the environment says, or that of the commit."""
+    """Return the time that every file gets: from the environment, or that of the commit."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
     if given:
         return given
@@ -336,12 +336,12 @@ def sha256(path: Path) -> str:
 
 
 def say(what: str) -> None:
-    """Show what goes on, on stderr."""
+    """Print progress on stderr."""
     print(f"dist: {what}", file=sys.stderr, flush=True)
 
 
 def table(lines: Sequence[Line]) -> str:
-    """Return the closing table: name, size, both builds, where it was installed."""
+    """Return the final table: name, size, both builds, the results of the installations."""
     rows = [("file", "bytes", "built twice", "installed without a compiler")]
     rows += [
         (line.path.name, f"{line.path.stat().st_size:,}", line.twice, ", ".join(line.installed))

@@ -1,7 +1,7 @@
-"""An application for the browser to look at: port and number of pending operations as arguments.
+"""An application for the browser tests; its arguments are the port and the number of operations.
 
-Two purgatories and durable timers on one timer, a dashboard under /wheels, and a load that never
-ends.
+Two purgatories and durable timers on one timer, a dashboard under /wheels, and a load that runs
+until the process ends.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ TOPICS = [
 
 
 async def poll_and_publish(polls: Purgatory, pending: int) -> None:
-    """Keep *pending* polls waiting, of topics some of which are far hotter than others."""
+    """Keep *pending* polls waiting, with more polls on some topics than on others."""
     chance = random.Random(7)
     weights = [1 / (1 + rank) for rank in range(len(TOPICS))]
     versions = dict.fromkeys(TOPICS, 40)
@@ -66,7 +66,7 @@ async def remind(reminders: DurableTimers) -> None:
 
 
 def on_reminder(fire: Fire) -> None:
-    """Fail at times."""
+    """Raise at times."""
     if fire.payload.endswith(b"7"):
         raise ConnectionError("the mail server is away")
 

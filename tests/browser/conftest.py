@@ -1,4 +1,4 @@
-"""A real Chromium, and an application for it to look at. `make test-browser` runs these tests."""
+"""A real Chromium, and an application to display; `make test-browser` runs these tests."""
 
 import contextlib
 import shutil
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-# It runs as root in containers, and has nobody to call home to.
+# Chromium runs as root in containers, and must make no connections of its own.
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -25,12 +25,12 @@ FLAGS = [
 ]
 APPLICATION = Path(__file__).with_name("busy_application.py")
 
-OpenPage = Callable[..., Any]  # a Playwright page; typed loosely, for the linters run without it
+OpenPage = Callable[..., Any]  # a Playwright page; linters run without Playwright
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Chromium, for as long as the tests run."""
+    """Chromium, which runs as long as the tests."""
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="playwright is not installed: pip install --group browser"
     )
@@ -44,35 +44,35 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[OpenPage]:
-    """Opens pages; whatever they complain about fails the test."""
+    """A function that opens pages; any error that a page reports fails the test."""
     pages: list[Any] = []
-    complaints: list[str] = []
+    errors: list[str] = []
 
     def open_one(url: str, *, may_lose_server: bool = False, **options: Any) -> Any:
         page = browser.new_page(**({"viewport": {"width": 1240, "height": 900}} | options))
         pages.append(page)
-        page.on("pageerror", complain)
+        page.on("pageerror", record)
         if not may_lose_server:
-            page.on("console", complain_of_console)
+            page.on("console", record_console)
         page.goto(url)
         return page
 
-    def complain(error: object) -> None:
-        complaints.append(str(error))
+    def record(error: object) -> None:
+        errors.append(str(error))
 
-    def complain_of_console(said: Any) -> None:
+    def record_console(said: Any) -> None:
         if said.type != "log":
-            complaints.append(said.text)
+            errors.append(said.text)
 
     yield open_one
     for page in pages:
         page.close()
-    assert complaints == []
+    assert errors == []
 
 
 @contextlib.contextmanager
 def busy_application(port: int = 0, pending: int = 400) -> Generator[str]:
-    """The dashboard of an application with much to do, in a process of its own; its address."""
+    """Run the dashboard of a busy application in its own process; yield its address."""
     port = port or free_port()
     with subprocess.Popen([sys.executable, str(APPLICATION), str(port), str(pending)]) as process:
         try:
@@ -85,7 +85,7 @@ def busy_application(port: int = 0, pending: int = 400) -> Generator[str]:
 
 @contextlib.contextmanager
 def serve(*arguments: str) -> Generator[str]:
-    """`aiowheel serve --dashboard`, in a process of its own; its address."""
+    """Run `aiowheel serve --dashboard` in its own process; yield its address."""
     port = free_port()
     command = [sys.executable, "-m", "aiowheel", "serve", "--dashboard", "--port", str(port)]
     command += arguments
@@ -99,7 +99,7 @@ def serve(*arguments: str) -> Generator[str]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return a port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -107,12 +107,12 @@ def free_port() -> int:
 
 
 def wait_for(port: int) -> None:
-    """Return once somebody listens there."""
+    """Return when a server listens on the port."""
     for _ in range(1_000):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.01)
-    raise TimeoutError(f"nobody listens on port {port}")
+    raise TimeoutError(f"no server listens on port {port}")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: it opens, moves, and tells the truth."""
+"""The dashboard in a real browser: it opens, moves, and shows the right values."""
 
 import contextlib
 import os
@@ -24,31 +24,31 @@ MOST_IMAGE_BYTES = 200_000
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """`aiowheel serve --dashboard`."""
+    """The address of `aiowheel serve --dashboard`."""
     with serve() as url:
         yield url
 
 
 def wait_until_live(page: Any) -> None:
-    """Return once samples come in."""
+    """Return when samples arrive."""
     page.wait_for_selector("#status[data-state=live]")
     page.wait_for_selector(".dial canvas")
 
 
 def tile(page: Any, name: str) -> str:
-    """The number under *name*."""
+    """Return the number under *name*."""
     text: str = page.locator(".tile", has_text=name).locator("dd").inner_text()
     return text
 
 
 def picture(page: Any, index: int = 0) -> str:
-    """What the dial shows, pixel by pixel."""
+    """Return the pixels of the dial."""
     shown: str = page.locator(".dial canvas").nth(index).evaluate("each => each.toDataURL()")
     return shown
 
 
-def test_it_opens_and_moves(application: str, open_page: OpenPage) -> None:
-    """Every level has its dial; hands turn between the samples; numbers are there."""
+def test_the_dashboard_opens_and_moves(application: str, open_page: OpenPage) -> None:
+    """Every level has its dial; hands move between the samples; the numbers are there."""
     page = open_page(application)
     wait_until_live(page)
 
@@ -62,8 +62,10 @@ def test_it_opens_and_moves(application: str, open_page: OpenPage) -> None:
     assert page.locator("#purgatories .purgatory").count() == 2
 
 
-def test_it_loads_little_and_nothing_from_elsewhere(application: str, open_page: OpenPage) -> None:
-    """Under 60 kB in all, from one host."""
+def test_the_dashboard_loads_little_and_only_from_its_host(
+    application: str, open_page: OpenPage
+) -> None:
+    """The total is under 60 kB, from one host."""
     page = open_page("about:blank")
     fetched: dict[str, int] = {}
 
@@ -81,7 +83,7 @@ def test_it_loads_little_and_nothing_from_elsewhere(application: str, open_page:
 
 
 def test_a_fired_operation_is_shown(server: str, open_page: OpenPage) -> None:
-    """A poll is seen waiting, with its reason; after its timeout it is seen to have timed out."""
+    """The page shows a pending poll with its reason, and after its timeout that it expired."""
     page = open_page(f"{server}/dashboard")
     wait_until_live(page)
 
@@ -93,8 +95,8 @@ def test_a_fired_operation_is_shown(server: str, open_page: OpenPage) -> None:
     assert re.search(r"timed out\s+after [1-9][.\d]* s", ended.inner_text())
 
 
-def test_a_waiting_operation_says_why(server: str, open_page: OpenPage) -> None:
-    """Its key, where the counter stands and has to get to; gone when it is answered."""
+def test_a_pending_operation_shows_its_condition(server: str, open_page: OpenPage) -> None:
+    """The page shows key, value and threshold; the row goes when the poll is answered."""
     page = open_page(f"{server}/dashboard")
     wait_until_live(page)
     httpx.post(f"{server}/topics/tides", content="low")
@@ -113,7 +115,7 @@ def test_a_waiting_operation_says_why(server: str, open_page: OpenPage) -> None:
 
 
 def test_keys_that_look_alike_have_a_row_each(server: str, open_page: OpenPage) -> None:
-    """Long ones are shortened; however many looks come, there are as many rows as keys."""
+    """Long keys are shortened; any number of samples gives as many rows as keys."""
     page = open_page(f"{server}/dashboard")
     wait_until_live(page)
     port = int(server.rpartition(":")[2])
@@ -132,7 +134,7 @@ def test_keys_that_look_alike_have_a_row_each(server: str, open_page: OpenPage) 
 
 
 def test_a_key_can_be_found_and_its_operations_seen(application: str, open_page: OpenPage) -> None:
-    """By a part of its text; every operation says what it waits for."""
+    """A part of its text finds the key; every operation shows its condition."""
     page = open_page(application)
     wait_until_live(page)
     first = page.locator(".purgatory").first
@@ -156,10 +158,10 @@ def test_a_key_can_be_found_and_its_operations_seen(application: str, open_page:
     first.locator(".one h3").wait_for()
 
 
-def test_small_charts_have_a_scale_and_say_what_is_under_the_pointer(
+def test_small_charts_have_a_scale_and_show_the_value_under_the_pointer(
     application: str, open_page: OpenPage
 ) -> None:
-    """The greatest value at the top, the value of a second where the pointer is."""
+    """The scale ends at the greatest value; the pointer shows the value of its second."""
     page = open_page(application)
     wait_until_live(page)
     chart = page.locator(".tile", has_text="Pending").locator(".chart")
@@ -179,7 +181,7 @@ def test_small_charts_have_a_scale_and_say_what_is_under_the_pointer(
 
 
 def test_percentiles_are_shown_over_time(application: str, open_page: OpenPage) -> None:
-    """Of the times to completion; a purgatory in which nothing completes has no chart."""
+    """They show the times to completion; a purgatory without completions has no chart."""
     page = open_page(application)
     wait_until_live(page)
     polls, acks = page.locator(".purgatory").nth(0), page.locator(".purgatory").nth(1)
@@ -189,7 +191,7 @@ def test_percentiles_are_shown_over_time(application: str, open_page: OpenPage) 
 
 
 def test_durable_timers_are_shown(application: str, open_page: OpenPage) -> None:
-    """By hour ahead, dead ones, those that fire, and the owners of partitions."""
+    """The page shows them by hour, with dead and firing ones and the owners of partitions."""
     page = open_page(application)
     wait_until_live(page)
     box = page.get_by_role("region", name="Durable timers reminders", exact=True)
@@ -207,7 +209,7 @@ def test_durable_timers_are_shown(application: str, open_page: OpenPage) -> None
 
 
 def test_zeros_are_grey(application: str, open_page: OpenPage) -> None:
-    """And only zeros."""
+    """Only zeros are grey."""
     page = open_page(application)
     wait_until_live(page)
     counts = page.locator(".purgatory").nth(1).locator(".counts div")
@@ -224,8 +226,8 @@ def test_zeros_are_grey(application: str, open_page: OpenPage) -> None:
 
 
 @pytest.mark.posix
-def test_with_nothing_pending_it_says_how_to_see_it_move(open_page: OpenPage) -> None:
-    """A line for a shell, which works as it is."""
+def test_with_nothing_pending_the_page_shows_a_command(open_page: OpenPage) -> None:
+    """The page shows a shell command, which works unchanged."""
     with serve() as url:
         page = open_page(f"{url}/dashboard/")
         wait_until_live(page)
@@ -234,7 +236,7 @@ def test_with_nothing_pending_it_says_how_to_see_it_move(open_page: OpenPage) ->
         line = code.inner_text()
         assert url in line
 
-        # The line as a user pastes it, without its end of up to half a minute.
+        # The command as a user pastes it, without its last part of up to half a minute.
         shell = subprocess.Popen(["bash", "-c", line], start_new_session=True)
         try:
             code.wait_for(state="hidden")
@@ -262,7 +264,7 @@ def test_a_reload_starts_with_the_last_minutes(application: str, open_page: Open
 
 
 def test_all_workers_are_shown_or_the_chosen_one(open_page: OpenPage, tmp_path: Path) -> None:
-    """A table has them all; the dials are those of the chosen one, also after a reload."""
+    """A table shows all workers; the dials show the chosen one, also after a reload."""
     store = f"sqlite:///{tmp_path}/topics.db"
     with serve("--workers", "2", "--store", store) as url:
         page = open_page(f"{url}/dashboard/", viewport={"width": 390, "height": 800})
@@ -288,8 +290,10 @@ def test_all_workers_are_shown_or_the_chosen_one(open_page: OpenPage, tmp_path: 
 
 
 @pytest.mark.posix
-def test_a_chosen_process_that_ended_gives_way_to_all(open_page: OpenPage, tmp_path: Path) -> None:
-    """The page goes on with those that are left."""
+def test_after_the_end_of_the_chosen_process_all_are_shown(
+    open_page: OpenPage, tmp_path: Path
+) -> None:
+    """The page continues with the remaining processes."""
     store = f"sqlite:///{tmp_path}/topics.db"
     with serve("--workers", "2", "--store", store) as url:
         page = open_page(f"{url}/dashboard/", may_lose_server=True)
@@ -306,7 +310,7 @@ def test_a_chosen_process_that_ended_gives_way_to_all(open_page: OpenPage, tmp_p
 
 
 def test_pause_stops_the_page_and_the_sampling(application: str, open_page: OpenPage) -> None:
-    """Button and key; the stream is closed meanwhile, and the page goes on where it was told to."""
+    """Button and key stop them; the stream closes meanwhile, and the page continues later."""
     page = open_page(application)
     wait_until_live(page)
 
@@ -323,8 +327,8 @@ def test_pause_stops_the_page_and_the_sampling(application: str, open_page: Open
     assert picture(page) != still[0]
 
 
-def test_it_works_by_keyboard(application: str, open_page: OpenPage) -> None:
-    """The button is the first stop, its focus can be seen, Enter and Space press it."""
+def test_the_dashboard_works_by_keyboard(application: str, open_page: OpenPage) -> None:
+    """The button is the first tab stop, its focus is visible, Enter and Space press it."""
     page = open_page(application)
     wait_until_live(page)
 
@@ -337,8 +341,8 @@ def test_it_works_by_keyboard(application: str, open_page: OpenPage) -> None:
     wait_until_live(page)
 
 
-def test_it_can_be_read_aloud(application: str, open_page: OpenPage) -> None:
-    """Everything drawn has words; headings and regions are named."""
+def test_the_dashboard_works_with_a_screen_reader(application: str, open_page: OpenPage) -> None:
+    """Every drawing has a text; headings and regions have names."""
     page = open_page(application)
     wait_until_live(page)
 
@@ -351,8 +355,8 @@ def test_it_can_be_read_aloud(application: str, open_page: OpenPage) -> None:
     assert page.locator("#status[role=status]").inner_text() == "live"
 
 
-def test_it_survives_a_restart_of_the_server(open_page: OpenPage) -> None:
-    """It says that it lost the server, comes back by itself, and begins its counts anew."""
+def test_the_dashboard_survives_a_restart_of_the_server(open_page: OpenPage) -> None:
+    """The page reports the lost server, reconnects by itself, and restarts its counts."""
     port = free_port()
     with busy_application(port) as url:
         page = open_page(url, may_lose_server=True)
@@ -368,7 +372,7 @@ def test_it_survives_a_restart_of_the_server(open_page: OpenPage) -> None:
 
 
 def test_without_a_viewer_nothing_is_sampled(server: str, open_page: OpenPage) -> None:
-    """A page that is not in front, as one that was closed, asks for nothing."""
+    """A page in the background requests nothing, like a closed one."""
     page = open_page(f"{server}/dashboard")
     wait_until_live(page)
 
@@ -391,7 +395,7 @@ def test_without_a_viewer_nothing_is_sampled(server: str, open_page: OpenPage) -
 def test_nothing_is_wider_than_the_screen(
     application: str, open_page: OpenPage, width: int
 ) -> None:
-    """From a small phone to a large screen nothing has to be scrolled sideways."""
+    """No horizontal scrolling is needed from a small phone to a large screen."""
     page = open_page(application, viewport={"width": width, "height": 800})
     wait_until_live(page)
     page.wait_for_timeout(300)
@@ -400,7 +404,7 @@ def test_nothing_is_wider_than_the_screen(
 
 
 def contrast(page: Any, selector: str) -> float:
-    """The contrast ratio of a text with its panel, as WCAG has it."""
+    """Return the contrast ratio of a text with its panel, as WCAG defines it."""
     ratio: float = page.locator(selector).first.evaluate(
         """text => {
           const channels = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map(Number);
@@ -425,11 +429,11 @@ def contrast(page: Any, selector: str) -> float:
 def test_text_can_be_read_in_light_and_dark(
     application: str, open_page: OpenPage, scheme: str
 ) -> None:
-    """Every kind of text has a contrast of 4.5 and more."""
+    """Every kind of text has a contrast of at least 4.5."""
     page = open_page(application, color_scheme=scheme)
     wait_until_live(page)
     page.wait_for_selector(".oldest tbody tr")
-    page.keyboard.press("p")  # or the rows may go while they are looked at
+    page.keyboard.press("p")  # otherwise the rows may disappear during the check
 
     for selector in (
         "h1",
@@ -453,7 +457,7 @@ def test_text_can_be_read_in_light_and_dark(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_pictures_of_the_documentation(open_page: OpenPage, scheme: str) -> None:
-    """Made here, so that they show what is; small."""
+    """They are created here, so that they show the present page; the files are small."""
     with busy_application(pending=1_200) as url:
         wide = open_page(url, color_scheme=scheme, viewport={"width": 1100, "height": 850})
         wait_until_live(wide)

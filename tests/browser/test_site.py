@@ -1,4 +1,4 @@
-"""The site of the documentation, in Chromium: what a search finds, narrow pages, contrast."""
+"""The documentation site in Chromium: search results, narrow pages, contrast."""
 
 import functools
 import http.server
@@ -69,15 +69,15 @@ SEEN = (
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files and logs nothing."""
+    """A handler that serves files and logs nothing."""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-        """Drop it."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the site, built anew."""
+    """Build the site; yield its address."""
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install --group docs")
     folder = tmp_path_factory.mktemp("site")
     subprocess.run(
@@ -96,7 +96,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_a_shared_link_shows_the_card(site: str, browser: Any) -> None:
-    """The picture that a page names for previews is drawn here, and lies on the site."""
+    """The picture that a page names for previews is drawn here and is part of the site."""
     page = browser.new_page(viewport={"width": 1200, "height": 630}, reduced_motion="reduce")
     page.set_content(CARD.replace("WHEEL", (IMAGES / "wheel.svg").read_text("utf-8")))
     page.screenshot(path=IMAGES / "card.png")
@@ -110,7 +110,7 @@ def test_a_shared_link_shows_the_card(site: str, browser: Any) -> None:
 
 
 def test_a_search_finds_the_page_first(site: str, browser: Any) -> None:
-    """For the words that a user would type."""
+    """The words are those that a user would type."""
     page = browser.new_page()
     page.set_default_timeout(120_000)
     page.goto(site)
@@ -118,7 +118,7 @@ def test_a_search_finds_the_page_first(site: str, browser: Any) -> None:
     found: dict[str, str] = {}
     for word in FIRST:
         page.fill("input.md-search__input", "")
-        page.press("input.md-search__input", "End")  # the page searches when a key is released
+        page.press("input.md-search__input", "End")  # the page searches on key release
         page.wait_for_selector(".md-search-result__item", state="detached")
         page.fill("input.md-search__input", word)
         page.press("input.md-search__input", "End")
@@ -133,7 +133,7 @@ def test_a_search_finds_the_page_first(site: str, browser: Any) -> None:
 
 @pytest.mark.parametrize("width", [390, 768, 1400])
 def test_no_page_is_wider_than_its_window(site: str, browser: Any, width: int) -> None:
-    """Wide tables and code scroll by themselves; nothing comes from another server."""
+    """Wide tables and code scroll separately; nothing comes from another server."""
     page = browser.new_page(viewport={"width": width, "height": 900})
     requested: set[str] = set()
 
@@ -153,7 +153,7 @@ def test_no_page_is_wider_than_its_window(site: str, browser: Any, width: int) -
 @pytest.mark.parametrize("width", [390, 768, 1400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_violation(site: str, browser: Any, scheme: str, width: int) -> None:
-    """Contrast, names, headings, in both schemes, on a phone as on a desk."""
+    """Contrast, names and headings, in both schemes, on a phone and on a desktop."""
     if not AXE.exists():
         pytest.skip(f"{AXE} does not exist: npm install axe-core, or set AIOWHEEL_AXE")
     page = browser.new_page(

@@ -1,4 +1,4 @@
-"""The example page that subscribes to a topic, in a real browser, of another origin."""
+"""The example page that subscribes to a topic, in a real browser, from another origin."""
 
 import contextlib
 import subprocess
@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parents[2] / "examples" / "browser"
 
 
 class Silent(SimpleHTTPRequestHandler):
-    """Serves files without a word."""
+    """A handler that serves files and logs nothing."""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name
         """Log nothing."""
@@ -29,7 +29,7 @@ class Silent(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def origin() -> Iterator[str]:
-    """The origin that the page has."""
+    """The origin of the page."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=FOLDER)) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -40,7 +40,7 @@ def origin() -> Iterator[str]:
 
 @contextlib.contextmanager
 def serving(port: int, *arguments: str) -> Generator[str]:
-    """`aiowheel serve` with these options; its address."""
+    """Run `aiowheel serve` with these options; yield its address."""
     command = [sys.executable, "-m", "aiowheel", "serve", "--port", str(port), *arguments]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
@@ -52,7 +52,7 @@ def serving(port: int, *arguments: str) -> Generator[str]:
 
 
 def messages(page: Any) -> list[str]:
-    """What the page lists."""
+    """Return the lines of the page's list."""
     texts: list[str] = page.locator("#messages li").all_inner_texts()
     return texts
 
@@ -63,15 +63,15 @@ def is_open(page: Any) -> None:
 
 
 def wait_for_messages(page: Any, wanted: list[str]) -> None:
-    """Wait until it lists as many lines as *wanted*; they must be these."""
+    """Wait until the list has as many lines as *wanted*; they must be these."""
     page.wait_for_function(
         "count => document.querySelectorAll('#messages li').length >= count", arg=len(wanted)
     )
     assert messages(page) == wanted
 
 
-def test_what_one_page_publishes_another_one_shows(origin: str, open_page: OpenPage) -> None:
-    """In order, each once; a page that is opened later gets what is kept. Markup is text."""
+def test_one_page_shows_what_another_one_publishes(origin: str, open_page: OpenPage) -> None:
+    """Messages come in order, once; a later page gets the kept ones. Markup is shown as text."""
     with serving(free_port(), "--allow-origin", origin) as service:
         first = open_page(f"{origin}/?service={service}")
         is_open(first)
@@ -89,7 +89,7 @@ def test_what_one_page_publishes_another_one_shows(origin: str, open_page: OpenP
 
 
 def test_a_page_survives_a_restart_of_the_service(origin: str, open_page: OpenPage) -> None:
-    """It waits, comes back by itself, and says that the topic began anew."""
+    """The page waits, reconnects by itself, and shows that the topic began anew."""
     port = free_port()
     with serving(port, "--allow-origin", origin) as service:
         httpx.post(f"{service}/topics/news", content="before", timeout=60)
@@ -103,7 +103,7 @@ def test_a_page_survives_a_restart_of_the_service(origin: str, open_page: OpenPa
 
 
 def test_a_page_that_was_refused_comes_back(origin: str, open_page: OpenPage) -> None:
-    """An `EventSource` gives up after a 503; the page does not."""
+    """An `EventSource` stops after a 503; the page tries again."""
     with serving(free_port(), "--allow-origin", origin, "--max-waiters", "1") as service:
         first = open_page(f"{origin}/?service={service}")
         is_open(first)
@@ -117,7 +117,7 @@ def test_a_page_that_was_refused_comes_back(origin: str, open_page: OpenPage) ->
 
 
 def test_a_page_of_another_origin_can_do_nothing(origin: str, open_page: OpenPage) -> None:
-    """It reads nothing, and what it sends is not published."""
+    """The page reads nothing, and what it sends is not published."""
     with serving(free_port(), "--allow-origin", "https://app.example.com") as service:
         httpx.post(f"{service}/topics/news", content="secret", timeout=60)
         page = open_page(f"{origin}/?service={service}", may_lose_server=True)

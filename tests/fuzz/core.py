@@ -19,11 +19,11 @@ from aiowheel.wheel._heap import HeapEntry
 
 from .draw import Draw, check_reason
 
-LATEST = 2**61 - 1  # the furthest time of a wheel
+LATEST = 2**61 - 1  # the latest time of a wheel
 
 
 def units(data: bytes) -> None:
-    """Seconds of every type become the nearest nanosecond; an alarm is never early."""
+    """Seconds of every type convert to the nearest nanosecond; an alarm is never early."""
     draw = Draw(data)
     kind = draw.number(0, 2)
     seconds: float | timedelta = draw.real()
@@ -55,7 +55,7 @@ def _check_nanoseconds(seconds: float | timedelta, ns: int) -> None:
 
 
 def wheel(data: bytes) -> None:
-    """Any calls: the wheel and a heap return the same entries, and the structure is sound."""
+    """For any calls the wheel and a heap return the same entries, and the structure is sound."""
     draw = Draw(data)
     tick = draw.choice((1, 2, 7, 10, 1000, 1_000_000))
     size = draw.choice((2, 3, 4, 7, 20, 64, 256))
@@ -64,7 +64,7 @@ def wheel(data: bytes) -> None:
 
 
 class Pair:
-    """A wheel and a heap that get the same calls."""
+    """A wheel and a heap that receive the same calls."""
 
     def __init__(self, wheel: TimingWheel, heap: HeapWheel, block: int) -> None:
         self._wheel = wheel
@@ -124,7 +124,7 @@ class Pair:
 
 
 def tokens(data: bytes) -> None:
-    """A token is taken apart into what it was made of, or refused."""
+    """Parsing a token returns its parts, or raises."""
     text = data.decode("utf-8", "surrogateescape")
     try:
         epoch, value = parsed_token(text)

@@ -1,4 +1,4 @@
-"""Choices made by bytes: the same bytes make the same choices, and fewer bytes smaller ones."""
+"""Choices made from bytes: equal bytes make equal choices, missing bytes the smallest ones."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ T = TypeVar("T")
 
 
 class Draw:
-    """Values taken from *data*, from the front; when it is used up, each is the smallest."""
+    """A source of values from *data*; after the end of the data each value is the smallest."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def more(self) -> bool:
-        """Return whether there are bytes left."""
+        """Return whether bytes are left."""
         return self._at < len(self._data)
 
     def take(self, count: int) -> bytes:
-        """Return the next *count* bytes, zeros after the end."""
+        """Return the next *count* bytes, padded with zeros."""
         taken = self._data[self._at : self._at + count]
         self._at += count
         return taken.ljust(count, b"\0")
 
     def rest(self) -> bytes:
-        """Return all that is left."""
+        """Return the remaining bytes."""
         rest = self._data[self._at :]
         self._at = len(self._data)
         return rest
@@ -53,6 +53,6 @@ class Draw:
 
 
 def check_reason(error: Exception, *words: str) -> None:
-    """Check that a refusal says why, with these words."""
+    """Check that the error text contains these words."""
     assert str(error)
     assert all(word in str(error) for word in words)

@@ -1,12 +1,12 @@
-"""Feeds one target with bytes that reach ever more of its code, until the time is over.
+"""Feed one target with bytes that reach more and more of its code, until the time is over.
 
 A program, run once for each target by `make fuzz MINUTES=10`:
 
     python -m tests.fuzz.fuzz TARGET [--seconds 600] [--corpus FOLDER]
 
 The engine is libFuzzer, through atheris. An input that fails is kept in `failures/TARGET`, from
-where the suite reads it, and ends the run with status 1. Inputs that reached something new are kept
-in the corpus; `--coverage` runs them again and prints which lines of the target's files they reach.
+which the suite reads it, and ends the run with status 1. Inputs that reached new code are kept in
+the corpus; `--coverage` runs them again and prints which lines of the target's files they reach.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONGEST_INPUT = 1_000  # bytes
 
 
 def run(name: str, seconds: int, corpus: Path) -> None:
-    """Fuzz a target; the process ends inside."""
+    """Fuzz a target; the process ends inside this call."""
     atheris: Any = importlib.import_module("atheris")
     target = importlib.import_module("tests.fuzz.targets").TARGETS[name]
     instrument(atheris.instrument_func)
@@ -50,10 +50,10 @@ def run(name: str, seconds: int, corpus: Path) -> None:
 
 
 def instrument(each: Callable[[FunctionType], object]) -> None:
-    """Have the engine see every branch of the package.
+    """Make every branch of the package visible to the engine.
 
-    Not at the imports, as atheris proposes: the package has an importer of its own, which comes
-    before that of atheris.
+    This happens after the imports, not during them as atheris proposes: the package has its own
+    importer, which runs before that of atheris.
     """
     known = {
         id(vars(module)) for name, module in sys.modules.items() if name.startswith("aiowheel")
@@ -83,7 +83,7 @@ def report(name: str, corpus: Path) -> int:
 
 
 def main() -> int:
-    """Fuzz, replay or report; return 0 where atheris is not installed."""
+    """Fuzz, replay or report; return 0 if atheris is not installed."""
     parser = argparse.ArgumentParser(description="Feed a target with bytes.")
     parser.add_argument("target")
     parser.add_argument("--seconds", type=int, default=600)

@@ -1,4 +1,4 @@
-"""Fuzz targets: tables, archives and times, as they are found on disk."""
+"""Fuzz targets: tables, archives and times as files contain them."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ Seen = tuple[list[tuple[int, str]], list[Reject], str]
 
 
 def table(data: bytes) -> None:
-    """A table of any format is rows, rejects, or a `BadInputError`."""
+    """A table of any format yields rows and rejects, or raises `BadInputError`."""
     draw = Draw(data)
     form, written = draw.choice(TEXT_FORMATS), draw.choice(tuple(TimeFormat))
     unit = draw.choice(tuple(Unit))
-    check_rows(_Given(form, draw.rest()), form, written, unit)
+    check_rows(_TableSource(form, draw.rest()), form, written, unit)
 
 
 def archive(data: bytes) -> None:
-    """A file of any name, compressed or not, damaged or not."""
+    """A file of any name is read, compressed or not, damaged or not."""
     draw = Draw(data)
     name = draw.choice(ARCHIVES)
     packing = draw.number(0, 3)
@@ -56,11 +56,11 @@ def archive(data: bytes) -> None:
     damaged = bytearray(content)
     if flip and at < len(damaged):
         damaged[at] ^= flip
-    check_rows(_Packed(name, bytes(damaged)), None, TimeFormat.EPOCH, Unit.S)
+    check_rows(_FileSource(name, bytes(damaged)), None, TimeFormat.EPOCH, Unit.S)
 
 
 def pieces(data: bytes) -> None:
-    """A file that is cut into pieces gives the rows and rejects of the whole."""
+    """A file cut into pieces yields the rows and rejects of the whole file."""
     draw = Draw(data)
     form = draw.choice(TEXT_FORMATS[:4])
     size = draw.number(1, 60)
@@ -82,7 +82,7 @@ def pieces(data: bytes) -> None:
 
 
 def times(data: bytes) -> None:
-    """A written time is a whole number of the unit, or refused with a reason."""
+    """A time in text is a whole number of the unit, or is refused with a reason."""
     draw = Draw(data)
     written, unit = draw.choice(tuple(TimeFormat)), draw.choice(tuple(Unit))
     text = draw.rest().decode("utf-8", "surrogateescape")
@@ -116,7 +116,7 @@ def operations(data: bytes) -> None:
         raw.encode()
 
 
-class _Given:
+class _TableSource:
     """One table in memory."""
 
     def __init__(self, form: Format, content: bytes) -> None:
@@ -128,7 +128,7 @@ class _Given:
         yield Source("table", self._form, io.BytesIO(self._content))
 
 
-class _Packed:
+class _FileSource:
     """One file in memory, which may hold several tables."""
 
     def __init__(self, name: str, content: bytes) -> None:
@@ -142,7 +142,7 @@ class _Packed:
 
 
 def check_rows(inputs: Sources, form: Format | None, written: TimeFormat, unit: Unit) -> Seen:
-    """Read everything; every row is usable, and every count fits."""
+    """Read everything; check that every row is usable and every count correct."""
     rejects: list[Reject] = []
     names = {Format.CLF: ("host", "time"), Format.ZEEK: ("id", "ts")}
     key, time = names.get(form, ("key", "t")) if form is not None else ("key", "t")

@@ -1,7 +1,7 @@
 """Fuzz targets: requests and websocket frames that reach `aiowheel serve`.
 
 The bytes go through the service's own protocols, on a transport in memory and in virtual time.
-Every input has a service of its own, so that a failure depends on one input alone.
+Every input runs on a new service, so that a failure depends on one input only.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ HANDSHAKE = (
 
 
 def connection(data: bytes) -> None:
-    """Any bytes, in any pieces."""
+    """Send any bytes, in any pieces."""
     draw = Draw(data)
     sizes = [draw.number(1, 200) for _ in range(draw.number(0, 4))]
     _serve(_cut(draw.rest(), sizes))
 
 
 def request(data: bytes) -> None:
-    """Requests that are whole, with parameters, headers and bodies of any kind."""
+    """Send complete requests with parameters, headers and bodies of any kind."""
     draw = Draw(data)
     _serve([_request(draw) for _ in range(draw.number(1, 3))])
 
 
 def frames(data: bytes) -> None:
-    """A websocket handshake, and then any bytes in any pieces."""
+    """Send a websocket handshake, and then any bytes in any pieces."""
     draw = Draw(data)
     sizes = [draw.number(1, 200) for _ in range(draw.number(0, 4))]
     _serve([HANDSHAKE, *_cut(draw.rest(), sizes)])
@@ -91,7 +91,7 @@ def _line(text: str) -> str:
 
 
 class Wire(asyncio.Transport):
-    """A transport whose other side takes everything."""
+    """A transport whose peer accepts everything."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
@@ -100,12 +100,12 @@ class Wire(asyncio.Transport):
         self.protocol: Any = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Take *data*."""
+        """Store *data*."""
         if not self.closing:
             self.sent += data
 
     def close(self) -> None:
-        """Close at once, for nothing waits in a buffer; the protocol hears of it a turn later."""
+        """Close at once, because no buffer holds data; the protocol is called one turn later."""
         if not self.closing:
             self.closing = True
             asyncio.get_running_loop().call_soon(self._lose)
@@ -120,11 +120,11 @@ class Wire(asyncio.Transport):
         return self.closing
 
     def set_protocol(self, protocol: Any) -> None:
-        """Hand the connection over to a websocket."""
+        """Replace the protocol, for example by a websocket."""
         self.protocol = protocol
 
     def get_protocol(self) -> Any:
-        """Return who gets what arrives."""
+        """Return the protocol that receives the data."""
         return self.protocol
 
     def get_write_buffer_size(self) -> int:
@@ -132,14 +132,14 @@ class Wire(asyncio.Transport):
         return 0
 
     def pause_reading(self) -> None:
-        """Go on: what arrives is given piece by piece."""
+        """Do nothing: the test delivers the data piece by piece."""
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Do nothing."""
 
 
 class Errors(logging.Handler):
-    """Keeps what uvicorn logs as an error."""
+    """A handler that keeps the errors that uvicorn logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -151,7 +151,7 @@ class Errors(logging.Handler):
 
 
 def _serve(pieces: list[bytes]) -> None:
-    """Give the service what arrives on one connection, and look at what it does."""
+    """Deliver the pieces on one connection, and check what the service does."""
     errors = Errors()
     logger = logging.getLogger("uvicorn.error")
     logger.addHandler(errors)

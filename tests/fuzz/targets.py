@@ -1,4 +1,4 @@
-"""The fuzz targets by name, what each begins with, and the code that it is for."""
+"""The fuzz targets by name, their first inputs, and the code that each covers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import core, readers, service
 
-#: Inputs that a target failed on once, in a folder of its name; they stay, as tests.
+#: Inputs on which a target has failed, in a folder of its name; they stay, as tests.
 FAILURES = Path(__file__).parent / "failures"
 PACKINGS = tuple(product(range(4), range(4)))
 
@@ -19,9 +19,9 @@ class Target:
     """One function to feed with bytes.
 
     Attributes:
-        run: Raises when something is wrong.
-        seeds: Inputs to begin with.
-        modules: The files whose lines it is to reach, as globs.
+        run: Raises if something is wrong.
+        seeds: The first inputs.
+        modules: The files whose lines the target covers, as globs.
     """
 
     run: Callable[[bytes], None]
@@ -29,7 +29,7 @@ class Target:
     modules: tuple[str, ...]
 
     def folder(self) -> Path:
-        """Return where the inputs lie that it failed on once."""
+        """Return the folder of the inputs on which the target has failed."""
         return FAILURES / self.run.__name__
 
     def failures(self) -> list[Path]:

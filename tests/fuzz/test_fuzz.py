@@ -1,6 +1,6 @@
-"""Every input that a fuzz target failed on once, and those that it begins with.
+"""Every input on which a fuzz target has failed, and the first inputs of every target.
 
-`make fuzz MINUTES=10` looks for more.
+`make fuzz MINUTES=10` searches for more.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_an_input_of_the_past_fails_no_more(name: str) -> None:
-    """And the inputs to begin with are good."""
+def test_an_input_that_failed_once_passes(name: str) -> None:
+    """The first inputs of the target pass as well."""
     target = TARGETS[name]
 
     for given in (*target.seeds, *(path.read_bytes() for path in target.failures()), b""):
@@ -33,13 +33,13 @@ def test_every_kept_input_has_a_target() -> None:
 
 
 def test_every_target_names_files_that_exist() -> None:
-    """Whose coverage is reported."""
+    """The coverage of these files is reported."""
     for target in TARGETS.values():
         assert all((ROOT / module).is_file() for module in target.modules)
 
 
 def test_without_atheris_the_run_is_skipped_in_one_line(tmp_path: Path) -> None:
-    """It needs an interpreter for which there is a wheel of it."""
+    """The interpreter may be one for which atheris has no wheel."""
     (tmp_path / "atheris.py").write_text("raise ImportError")
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['fuzz', 'units']\n"
     program += "from tests.fuzz.fuzz import main; sys.exit(main())"

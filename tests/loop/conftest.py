@@ -1,4 +1,4 @@
-"""What the tests of wheel loops share."""
+"""Fixtures that the tests of wheel loops share."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""A proactor loop of asyncio on a fake of Windows' completion port, for systems that have none.
+"""asyncio's proactor loop on a fake of Windows' completion port, for other systems.
 
-The loop is asyncio's own `BaseProactorEventLoop`, which is what `ProactorEventLoop` is on Windows.
-The fake waits with a selector, and as the real one does: in whole milliseconds, rounded up.
+The loop is asyncio's own `BaseProactorEventLoop`, the base of `ProactorEventLoop` on Windows. The
+fake waits with a selector and, as the real port does, in whole milliseconds, rounded up.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class FakeProactor:
-    """Does what asyncio's loop asks of an `IocpProactor`: one future for each operation.
+    """A fake of `IocpProactor`, which returns one future for each operation.
 
     Attributes:
         waits: The timeouts of every `select`, in seconds.
@@ -29,11 +29,11 @@ class FakeProactor:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def set_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Remember whose futures to make."""
+        """Store the loop for which the futures are created."""
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[object]:
-        """Finish what can be finished; wait for the first at most for *timeout* seconds."""
+        """Finish the operations that are ready; wait at most *timeout* seconds for the first."""
         self.waits.append(timeout)
         if timeout is not None:
             timeout = math.ceil(timeout * 1e3) / 1e3
@@ -95,7 +95,7 @@ class FakeProactor:
         self._watch(sock)
 
         def over(_: asyncio.Future[Any]) -> None:
-            if self._waiting.get((sock, event)) is ready:  # and not an operation after this one
+            if self._waiting.get((sock, event)) is ready:  # no later operation has replaced it
                 self._forget(sock, event)
 
         future.add_done_callback(over)
@@ -106,7 +106,7 @@ class FakeProactor:
             self._watch(sock)
 
     def _watch(self, sock: socket.socket) -> None:
-        """Have the selector watch for what is waited for, and nothing else."""
+        """Register exactly the pending events of the socket with the selector."""
         events = sum(event for other, event in self._waiting if other is sock)
         if self._selector.get_map().get(sock) is not None:
             self._selector.unregister(sock)
@@ -121,7 +121,7 @@ class FakeProactorEventLoop(BaseProactorEventLoop):
         super().__init__(FakeProactor())
 
     def run_forever(self) -> None:
-        """Read what other threads write to wake the loop, while it runs; as Windows' loop does."""
+        """Receive wake-ups of other threads while the loop runs, as Windows' loop does."""
         own: Any = self
         self.call_soon(own._loop_self_reading)
         try:
@@ -133,7 +133,7 @@ class FakeProactorEventLoop(BaseProactorEventLoop):
 
     @property
     def proactor(self) -> FakeProactor:
-        """The fake."""
+        """Return the fake."""
         fake: object = self._proactor  # type: ignore[attr-defined]
         assert isinstance(fake, FakeProactor)
         return fake

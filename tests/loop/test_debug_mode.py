@@ -1,4 +1,4 @@
-"""Debug mode of a wheel loop: what asyncio checks and logs, ours checks and logs."""
+"""Debug mode of a wheel loop: it checks and logs what asyncio checks and logs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def debug_loop(loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
 
 
 def turn(loop: asyncio.AbstractEventLoop) -> None:
-    """Let the loop run what is due, and what that makes ready."""
+    """Let the loop run due timers and the callbacks that they schedule."""
     for _ in range(3):
         loop.run_until_complete(asyncio.sleep(0))
 
@@ -35,18 +35,18 @@ def nothing(*args: object) -> None:
 
 
 def fail(*args: object) -> None:
-    """Fail."""
+    """Raise ZeroDivisionError."""
     raise ZeroDivisionError
 
 
 class SlowClock:
-    """What loops under test read; a callback moves it on, and was slow."""
+    """A clock for the loops under test, which only a slow callback advances."""
 
     def __init__(self) -> None:
         self.now = 5.0
 
     def time(self, *_: object) -> float:
-        """Seconds."""
+        """Return the seconds."""
         return self.now
 
     def take_long(self, _: object) -> None:
@@ -57,7 +57,7 @@ class SlowClock:
 def slow_messages(
     loop: asyncio.AbstractEventLoop, callback: Callable[[object], None], logged: list[str]
 ) -> list[str]:
-    """What is logged of timers while two run, the first armed before debug mode was on."""
+    """Return the log lines about two slow timers, the first armed before debug mode was on."""
     logged.clear()
     loop.call_later(0, callback, "armed before")
     loop.set_debug(True)
@@ -68,7 +68,7 @@ def slow_messages(
 
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What asyncio's logger is told in warnings."""
+    """The warnings that asyncio's logger receives."""
     texts: list[str] = []
 
     def warn(text: str, *args: object) -> None:
@@ -79,7 +79,7 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_on_asyncio_slow_callbacks_are_named_by_asyncio_itself(logged: list[str]) -> None:
-    """Word for word, lines apart; and the machinery of the wheel is not named beside them."""
+    """The text equals asyncio's except for line numbers, and shows nothing of the wheel."""
     clock = SlowClock()
     texts: list[list[str]] = []
     for kind in (asyncio.SelectorEventLoop, WheelSelectorEventLoop):
@@ -93,10 +93,10 @@ def test_on_asyncio_slow_callbacks_are_named_by_asyncio_itself(logged: list[str]
 
 
 def test_on_uvloop_slow_callbacks_are_named_as_on_asyncio(logged: list[str]) -> None:
-    """The callback, where it stands and where its timer was armed; the wheel is not named."""
+    """The text shows the callback, its place and where its timer was armed, but not the wheel."""
     pytest.importorskip("uvloop")
     loop = new_event_loop(uvloop=True)
-    loop.slow_callback_duration = 0  # everything is slow
+    loop.slow_callback_duration = 0  # every callback counts as slow
 
     before, within = slow_messages(loop, nothing, logged)
     loop.close()
@@ -111,7 +111,7 @@ def test_on_uvloop_slow_callbacks_are_named_as_on_asyncio(logged: list[str]) -> 
 def test_the_traceback_ends_where_the_timer_was_armed(
     debug_loop: asyncio.AbstractEventLoop, method: str
 ) -> None:
-    """Whatever our own frames are: the caller's is the last."""
+    """The caller's frame is the last, and no frame of this package follows."""
     loop = debug_loop
     call: Callable[..., asyncio.TimerHandle] = getattr(loop, method)
 
@@ -123,7 +123,7 @@ def test_the_traceback_ends_where_the_timer_was_armed(
 
 
 def test_a_cancelled_handle_still_names_its_callback(debug_loop: asyncio.AbstractEventLoop) -> None:
-    """And where it was armed, though it holds neither any more."""
+    """The text also shows where it was armed, although the handle holds neither any more."""
     handle = debug_loop.call_later(60, nothing)
 
     handle.cancel()
@@ -141,7 +141,7 @@ class Point(NamedTuple):
     right: int
 
     def note(self) -> None:
-        """Be called."""
+        """Do nothing; a timer calls this method."""
         NOTED.append(self)
 
 
@@ -149,7 +149,7 @@ NOTED: list[object] = []
 
 
 def test_a_method_of_a_named_tuple_is_called_with_it(debug_loop: asyncio.AbstractEventLoop) -> None:
-    """Its items are no arguments, nor do they look so."""
+    """Its items are neither passed as arguments nor shown as such."""
     NOTED.clear()
     handle = debug_loop.call_later(0, Point(1, 2).note)
 
@@ -161,12 +161,12 @@ def test_a_method_of_a_named_tuple_is_called_with_it(debug_loop: asyncio.Abstrac
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError, GeneratorExit])
 @pytest.mark.parametrize("debug", [False, True])
-def test_what_a_callback_raises_reaches_the_exception_handler(
+def test_an_error_of_a_callback_reaches_the_exception_handler(
     loop: asyncio.AbstractEventLoop,
     error: type[BaseException],
     debug: bool,  # noqa: FBT001 - the parameter of the test
 ) -> None:
-    """With asyncio's words and keys; the next callback runs all the same."""
+    """The report has asyncio's text and keys; the next callback runs."""
     contexts: list[dict[str, object]] = []
     ran: list[str] = []
 
@@ -195,20 +195,20 @@ class Nameless:
     """A callable without a name, whose `repr` raises."""
 
     def __call__(self) -> None:
-        """Raise something else."""
+        """Raise another error."""
         raise ZeroDivisionError
 
     def __repr__(self) -> str:
         raise RuntimeError
 
 
-# Not on asyncio's loop in debug mode: what runs and reports it there is asyncio's own.
+# Not on asyncio's loop in debug mode: there asyncio's own code runs and reports the callback.
 @pytest.mark.parametrize(("on_uvloop", "debug"), [(False, False), (True, False), (True, True)])
-def test_a_callback_that_cannot_be_named_runs_and_its_error_is_told(
+def test_a_callback_without_a_name_runs_and_its_error_is_reported(
     on_uvloop: bool,  # noqa: FBT001 - the parameters of the test
     debug: bool,  # noqa: FBT001
 ) -> None:
-    """No callback and no report is lost to a name."""
+    """The callback runs and its error is reported, although its name cannot be shown."""
     if on_uvloop:
         pytest.importorskip("uvloop")
     loop = new_event_loop(uvloop=on_uvloop)
@@ -232,7 +232,7 @@ def test_interrupts_leave_the_loop_and_timers_survive_them(
     error: type[BaseException],
     debug: bool,  # noqa: FBT001 - the parameter of the test
 ) -> None:
-    """As on asyncio: `run_forever` raises, and when it is called again the rest runs."""
+    """As in asyncio, `run_forever` raises, and the rest runs when it is called again."""
     ran: list[str] = []
 
     def interrupt() -> None:
@@ -250,7 +250,7 @@ def test_interrupts_leave_the_loop_and_timers_survive_them(
 
 
 def test_other_threads_are_refused(debug_loop: asyncio.AbstractEventLoop) -> None:
-    """While the loop runs; one that does not run takes timers from anywhere, as asyncio's does."""
+    """This holds while the loop runs; a stopped loop accepts timers from any thread."""
     loop = debug_loop
     errors: list[BaseException] = []
 
@@ -274,10 +274,10 @@ def test_other_threads_are_refused(debug_loop: asyncio.AbstractEventLoop) -> Non
     assert len(errors) == 2
 
 
-def test_coroutines_and_what_cannot_be_called_are_refused(
+def test_coroutines_and_objects_that_cannot_be_called_are_refused(
     debug_loop: asyncio.AbstractEventLoop,
 ) -> None:
-    """With asyncio's words."""
+    """The errors have asyncio's texts."""
 
     async def coroutine() -> None:
         """Do nothing."""
@@ -291,7 +291,7 @@ def test_coroutines_and_what_cannot_be_called_are_refused(
 
 
 def test_debug_mode_is_on_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`PYTHONASYNCIODEBUG` is read by the base loop when it is made."""
+    """The base loop reads `PYTHONASYNCIODEBUG` when it is created."""
     monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
     loop = new_event_loop(uvloop=False)
 
@@ -304,7 +304,7 @@ def test_debug_mode_is_on_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
 def test_any_truth_value_sets_the_mode(
     loop: asyncio.AbstractEventLoop, enabled: object, *, debug: bool
 ) -> None:
-    """As on asyncio's loops, which take whatever is true or false; timers go on firing."""
+    """As on asyncio's loops, any true or false value is legal; timers continue to fire."""
     ran: list[int] = []
     for before in (False, True):
         loop.set_debug(before)

@@ -1,4 +1,4 @@
-"""Libraries that freeze the time replace functions of the `time` module wherever they find them."""
+"""Libraries that freeze time replace functions of the `time` module in every loaded module."""
 
 import asyncio
 import sys
@@ -12,9 +12,9 @@ import aiowheel
 
 
 def freeze(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put clocks that stand still in place of time's, as freezegun does: in every loaded module.
+    """Replace the clocks of `time` by clocks that stand still in every module, as freezegun does.
 
-    It leaves asyncio's own loops alone if it is told `real_asyncio=True`, and so does this.
+    As freezegun with `real_asyncio=True`, it leaves asyncio's own loops unchanged.
     """
     frozen: dict[object, Callable[[], Any]] = {
         time.monotonic: lambda: 1.0,
@@ -36,7 +36,7 @@ def freeze(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wheel_loop_wakes_up(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sleeps, timeouts, a timer of its own and the shared one end; the loop's clock goes on."""
+    """Sleeps, timeouts, a separate timer and the shared timer end; the loop's clock advances."""
     ended: list[str] = []
 
     async def main() -> None:
@@ -61,7 +61,7 @@ def test_a_wheel_loop_wakes_up(
 
 @pytest.mark.realtime
 def test_a_wheel_loop_under_freezegun(loop: asyncio.AbstractEventLoop) -> None:
-    """The library itself, where it is installed; without `real_asyncio`, as most tests use it."""
+    """The library itself, if it is installed, without `real_asyncio`, as most tests use it."""
     freezegun = pytest.importorskip("freezegun")
     ended: list[float] = []
 

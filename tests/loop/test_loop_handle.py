@@ -1,4 +1,4 @@
-"""The handles of a wheel loop are asyncio's to whoever does not look behind them."""
+"""The handles of a wheel loop behave as asyncio's do."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def nothing() -> None:
 
 
 def turn(loop: asyncio.AbstractEventLoop) -> None:
-    """Let the loop run what is due, and what that makes ready."""
+    """Let the loop run due timers and the callbacks that they schedule."""
     for _ in range(3):
         loop.run_until_complete(asyncio.sleep(0))
 
 
-def test_handles_pass_for_asyncios(loop: asyncio.AbstractEventLoop) -> None:
-    """`isinstance`, single dispatch and patterns take ours for asyncio's."""
+def test_handles_are_accepted_as_asyncios(loop: asyncio.AbstractEventLoop) -> None:
+    """`isinstance`, single dispatch and patterns accept them as asyncio's."""
     handle = loop.call_later(60, nothing)
 
     @functools.singledispatch
@@ -45,8 +45,8 @@ def test_handles_pass_for_asyncios(loop: asyncio.AbstractEventLoop) -> None:
             pytest.fail("no pattern matched")
 
 
-def test_what_does_not_hold_for_the_handles(loop: asyncio.AbstractEventLoop) -> None:
-    """The list in docs/reference/loop.md, line by line."""
+def test_the_documented_differences_of_the_handles(loop: asyncio.AbstractEventLoop) -> None:
+    """Each line of the list in docs/reference/loop.md holds."""
     when = loop.time() + 60
     handle, same = loop.call_at(when, nothing), loop.call_at(when, nothing)
 
@@ -60,7 +60,7 @@ def test_what_does_not_hold_for_the_handles(loop: asyncio.AbstractEventLoop) -> 
 
 
 def test_handles_are_in_the_order_of_their_times(loop: asyncio.AbstractEventLoop) -> None:
-    """Among themselves and beside asyncio's; each is equal to itself alone."""
+    """They compare with each other and with asyncio's handles; each equals only itself."""
     late, early = loop.call_at(3e9, nothing), loop.call_at(1e9, nothing)
     asyncios = asyncio.TimerHandle(2e9, nothing, (), loop)
 
@@ -76,7 +76,7 @@ def test_handles_are_in_the_order_of_their_times(loop: asyncio.AbstractEventLoop
 
 
 def test_a_bool_is_a_number_of_seconds(loop: asyncio.AbstractEventLoop) -> None:
-    """As on asyncio's loops: what passes there, `asyncio.sleep(True)` say, passes here."""
+    """As on asyncio's loops a bool is accepted, for example by `asyncio.sleep(True)`."""
     before = loop.time()
 
     assert before + 1 <= loop.call_later(True, nothing).when() <= loop.time() + 1
@@ -84,15 +84,15 @@ def test_a_bool_is_a_number_of_seconds(loop: asyncio.AbstractEventLoop) -> None:
     assert loop.run_until_complete(asyncio.wait_for(asyncio.sleep(False, "slept"), True)) == "slept"
 
 
-def test_when_is_exactly_what_was_given(loop: asyncio.AbstractEventLoop) -> None:
-    """`when()` gives the float back, not one rounded to nanoseconds."""
+def test_when_returns_exactly_the_given_value(loop: asyncio.AbstractEventLoop) -> None:
+    """`when()` returns the same float, not one rounded to nanoseconds."""
     when = loop.time() + 1 / 3
 
     assert loop.call_at(when, nothing).when() == when
 
 
-def test_cancel_says_whether_it_was_in_time(loop: asyncio.AbstractEventLoop) -> None:
-    """And `cancelled()` is true afterwards in any case, as on asyncio's handle."""
+def test_cancel_returns_whether_it_was_in_time(loop: asyncio.AbstractEventLoop) -> None:
+    """`cancelled()` is true afterwards in any case, as for asyncio's handle."""
     pending, fired = loop.call_later(60, nothing), loop.call_later(0, nothing)
     turn(loop)
 
@@ -108,7 +108,7 @@ def test_a_deadline_can_be_pushed_by_the_handle(
     loop: asyncio.AbstractEventLoop,
     debug: bool,  # noqa: FBT001 - the parameter of the test
 ) -> None:
-    """As on any handle of this package: by the delay it was made with, or to a time."""
+    """As any handle of this package it has `touch` for its delay, and `reschedule` for a time."""
     loop.set_debug(debug)
     fired: list[str] = []
 
@@ -137,8 +137,8 @@ def test_a_deadline_can_be_pushed_by_the_handle(
     loop.run_until_complete(push())
 
 
-def test_firing_and_cancelling_drop_what_the_handle_held(loop: asyncio.AbstractEventLoop) -> None:
-    """In debug mode too, whoever keeps the handle."""
+def test_firing_and_cancelling_drop_callback_and_arguments(loop: asyncio.AbstractEventLoop) -> None:
+    """This holds in debug mode too, while the handle is kept."""
 
     class Thing:
         def act(self) -> None:
@@ -162,10 +162,10 @@ def test_firing_and_cancelling_drop_what_the_handle_held(loop: asyncio.AbstractE
 
 
 @pytest.mark.parametrize("debug", [False, True])
-def test_repr_is_asyncios(debug: bool) -> None:  # noqa: FBT001 - the parameter of the test
-    """Word for word: the time, the callback, where it stands; and in debug mode where it was armed.
+def test_repr_equals_asyncios(debug: bool) -> None:  # noqa: FBT001 - the parameter of the test
+    """The text has the time, the callback, its place, and in debug mode the place of arming.
 
-    Compared with asyncio's own loop on the same line.
+    The test compares it with that of asyncio's own loop on the same line.
     """
     texts: list[list[str]] = []
     from aiowheel.loop import WheelSelectorEventLoop
@@ -189,7 +189,7 @@ def test_repr_is_asyncios(debug: bool) -> None:  # noqa: FBT001 - the parameter 
 
 
 def test_a_callback_that_cancels_its_own_handle(loop: asyncio.AbstractEventLoop) -> None:
-    """It runs, once, and nothing else happens."""
+    """The callback runs once, and nothing else happens."""
     ran: list[bool] = []
 
     def act() -> None:
@@ -208,7 +208,7 @@ def test_a_due_callback_can_be_cancelled_by_one_due_before_it(
     loop: asyncio.AbstractEventLoop,
     debug: bool,  # noqa: FBT001 - the parameter of the test
 ) -> None:
-    """In debug mode too, where asyncio's loop has been handed both already."""
+    """This holds in debug mode too, where asyncio's loop has received both already."""
     answers: list[object] = []
     ran: list[str] = []
     loop.set_debug(debug)
@@ -224,12 +224,12 @@ def test_a_due_callback_can_be_cancelled_by_one_due_before_it(
     assert answers == [True]
     assert second.cancelled()
     assert ran == []
-    assert ("append" in repr(second)) is debug  # which names the callback still
+    assert ("append" in repr(second)) is debug  # the handle still shows the callback there
 
 
 @pytest.mark.parametrize("when", [12, 12.0, 12.3456789012345678, True, -1])
 def test_when_has_the_type_that_was_given(loop: asyncio.AbstractEventLoop, when: float) -> None:
-    """Asyncio's handle returns the very object, and so does ours."""
+    """As asyncio's handle it returns the same object."""
     handle = loop.call_at(when, nothing)
 
     assert handle.when() is when
@@ -238,7 +238,7 @@ def test_when_has_the_type_that_was_given(loop: asyncio.AbstractEventLoop, when:
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_coroutine_function_is_refused_as_asyncio_refuses_it(debug: bool) -> None:  # noqa: FBT001
-    """In debug mode alone: programs that run on asyncio's loops must run here."""
+    """It raises only in debug mode: programs for asyncio's loops must run unchanged."""
     loop = new_event_loop(uvloop=False)
     loop.set_debug(debug)
 

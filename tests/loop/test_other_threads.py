@@ -1,4 +1,4 @@
-"""A wheel loop takes `call_later`, `call_at` and `cancel` from other threads, as asyncio's does.
+"""A wheel loop accepts `call_later`, `call_at` and `cancel` from other threads, as asyncio's does.
 
 Each callback has exactly one end: it runs, or `cancel` has returned True once.
 """
@@ -24,7 +24,7 @@ def nothing() -> None:
 
 
 def counts(loop: asyncio.AbstractEventLoop) -> tuple[int, int, int]:
-    """The pending, fired and cancelled timers of a wheel loop, checked against the wheel."""
+    """Return pending, fired and cancelled timers of a wheel loop, after a recount of the wheel."""
     driver = cast(Any, loop)._wheel_driver
     driver.wheel.check_invariants()
     numbers = driver.statistics()
@@ -32,13 +32,13 @@ def counts(loop: asyncio.AbstractEventLoop) -> tuple[int, int, int]:
 
 
 async def turn(count: int = 3) -> None:
-    """Let the loop turn."""
+    """Let the loop run a few iterations."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 def in_thread(call: Callable[[], Any]) -> Any:
-    """Run *call* in another thread while this one stands still; return its result."""
+    """Run *call* in another thread while this one waits; return its result."""
     results: list[Any] = []
     thread = Thread(target=lambda: results.append(call()))
     thread.start()
@@ -48,14 +48,14 @@ def in_thread(call: Callable[[], Any]) -> Any:
 
 @pytest.fixture(params=[False, True], ids=["", "debug"])
 def debug(request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether the loop is in debug mode, which refuses to arm from another thread."""
+    """Set debug mode, in which the loop refuses arming from another thread, or not."""
     loop.set_debug(request.param)
     return cast(bool, request.param)
 
 
 @pytest.mark.realtime
 def test_arming_from_another_thread(loop: asyncio.AbstractEventLoop) -> None:
-    """The callback runs on the loop's thread; the loop is woken for it."""
+    """The callback runs on the loop's thread, and the loop wakes for it."""
     ran: list[tuple[str, int]] = []
     done = asyncio.Event()
 
@@ -84,7 +84,7 @@ def test_arming_from_another_thread(loop: asyncio.AbstractEventLoop) -> None:
 
 @pytest.mark.realtime
 def test_cancelling_from_another_thread(loop: asyncio.AbstractEventLoop, debug: bool) -> None:  # noqa: FBT001
-    """True once, the callback does not run, and the handle leaves the wheel and drops all."""
+    """`cancel` returns True once; the callback does not run; the handle leaves the wheel."""
     ran: list[int] = []
 
     async def main() -> None:
@@ -104,11 +104,11 @@ def test_cancelling_from_another_thread(loop: asyncio.AbstractEventLoop, debug: 
     assert ran == []
 
 
-def test_cancelling_what_has_run_is_too_late(
+def test_cancelling_after_the_callback_ran_is_too_late(
     loop: asyncio.AbstractEventLoop,
     debug: bool,  # noqa: FBT001
 ) -> None:
-    """False, and `cancelled()` is true afterwards, as asyncio's is."""
+    """`cancel` returns False, and `cancelled()` is true afterwards, as for asyncio's handle."""
 
     async def main() -> None:
         handle = loop.call_later(0, nothing)
@@ -119,8 +119,8 @@ def test_cancelling_what_has_run_is_too_late(
     loop.run_until_complete(main())
 
 
-def test_cancelling_in_the_moment_before_its_turn(loop: asyncio.AbstractEventLoop) -> None:
-    """The slice has begun and the handle is due: it is skipped, and counted as cancelled."""
+def test_cancelling_a_due_handle_before_its_callback_runs(loop: asyncio.AbstractEventLoop) -> None:
+    """The slice has begun and the handle is due; it is skipped and counts as cancelled."""
     ran: list[int] = []
     answers: list[bool] = []
 
@@ -141,15 +141,17 @@ def test_cancelling_in_the_moment_before_its_turn(loop: asyncio.AbstractEventLoo
     assert ran == [2]
 
 
-def test_cancelling_what_is_still_on_its_way(loop: asyncio.AbstractEventLoop) -> None:
-    """A handle armed by a thread and cancelled before the loop files it, by either thread."""
+def test_cancelling_a_handle_that_the_loop_has_not_received(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """A thread arms a handle; either thread cancels it before the loop files it."""
     ran: list[int] = []
 
-    def here(call: Callable[[], Any]) -> Any:
+    def in_this_thread(call: Callable[[], Any]) -> Any:
         return call()
 
     async def main() -> None:
-        for cancel in (in_thread, here):
+        for cancel in (in_thread, in_this_thread):
             handle = in_thread(lambda: loop.call_later(0, ran.append, 1))
             assert not handle.cancelled()
             assert handle.pending
@@ -165,7 +167,7 @@ def test_cancelling_what_is_still_on_its_way(loop: asyncio.AbstractEventLoop) ->
     assert ran == []
 
 
-def test_moving_what_is_still_on_its_way(loop: asyncio.AbstractEventLoop) -> None:
+def test_moving_a_handle_that_the_loop_has_not_received(loop: asyncio.AbstractEventLoop) -> None:
     """On the loop's thread `touch` and `reschedule` file it first; another thread is refused."""
     ran: list[int] = []
 
@@ -186,7 +188,7 @@ def test_moving_what_is_still_on_its_way(loop: asyncio.AbstractEventLoop) -> Non
 
 
 def error_of(call: Callable[[], object]) -> BaseException | None:
-    """What *call* raises."""
+    """Return what *call* raises."""
     try:
         call()
     except Exception as error:
@@ -195,7 +197,7 @@ def error_of(call: Callable[[], object]) -> BaseException | None:
 
 
 def test_moving_from_another_thread_is_refused(loop: asyncio.AbstractEventLoop) -> None:
-    """And changes nothing."""
+    """The call changes nothing."""
 
     async def main() -> None:
         handle = cast(LoopHandle, loop.call_later(60, nothing))
@@ -210,7 +212,7 @@ def test_moving_from_another_thread_is_refused(loop: asyncio.AbstractEventLoop) 
 
 
 def test_the_loop_closes_before_a_handle_arrives() -> None:
-    """`cancel` still returns True once, a move returns False. uvloop files it before it stops."""
+    """`cancel` returns True once, a move returns False. uvloop files the handle before it stops."""
     loop = new_event_loop(uvloop=False)
     handles: list[Any] = []
 
@@ -229,8 +231,8 @@ def test_the_loop_closes_before_a_handle_arrives() -> None:
     assert in_thread(handles[1].cancel)
 
 
-def test_a_loop_that_stands_still_is_armed_from_anywhere(loop: asyncio.AbstractEventLoop) -> None:
-    """As asyncio's; nothing runs until it is run."""
+def test_a_stopped_loop_is_armed_from_any_thread(loop: asyncio.AbstractEventLoop) -> None:
+    """As on asyncio's loop, nothing runs until the loop runs."""
     ran: list[int] = []
     handle = in_thread(lambda: loop.call_later(0, ran.append, 1))
     dropped = in_thread(lambda: loop.call_later(0, ran.append, 2))
@@ -245,7 +247,7 @@ def test_a_loop_that_stands_still_is_armed_from_anywhere(loop: asyncio.AbstractE
 
 @pytest.fixture
 def switching() -> Iterator[None]:
-    """Threads take turns far more often than usual."""
+    """Let threads switch far more often than usual."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -256,7 +258,7 @@ def switching() -> Iterator[None]:
 @pytest.mark.usefixtures("switching")
 @pytest.mark.parametrize("seed", range(3))
 def test_every_callback_has_exactly_one_end(loop: asyncio.AbstractEventLoop, seed: int) -> None:
-    """Four threads and the loop arm and cancel each other's handles while they come due."""
+    """Four threads and the loop arm and cancel each other's handles while they become due."""
     handles: list[tuple[int, Any]] = []
     numbers = iter(range(10**9))  # `next` on it is atomic
     ran: list[int] = []
@@ -289,7 +291,7 @@ def test_every_callback_has_exactly_one_end(loop: asyncio.AbstractEventLoop, see
         stop.set()
         for thread in threads:
             thread.join()
-        # Several slices of a busy loop; a callback that is lost ends in the test's timeout.
+        # Several slices of a busy loop; a lost callback makes the test time out.
         while len(ran) + len(won) < len(handles):  # noqa: ASYNC110 - the loop sets no event
             await asyncio.sleep(0.01)
         assert counts(loop)[0] == 0

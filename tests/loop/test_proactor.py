@@ -1,4 +1,4 @@
-"""The wheel's timers on asyncio's proactor loop, which is what Windows has; here on a fake."""
+"""The wheel's timers on asyncio's proactor loop, the loop of Windows, here with a fake port."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from aiowheel import WheelEventLoopMixin
 
 from .proactor import FakeProactorEventLoop
 
-pytestmark = pytest.mark.realtime  # no loop of Windows can be virtual
+pytestmark = pytest.mark.realtime  # a proactor loop cannot run on virtual time
 
-TICK = 0.015625  # of Windows' monotonic clock before Python 3.13
+TICK = 0.015625  # the resolution of Windows' monotonic clock before Python 3.13
 
 
 class WheelOnProactor(WheelEventLoopMixin, FakeProactorEventLoop):
-    """What `new_event_loop` makes on Windows, on the fake."""
+    """The loop that `new_event_loop` creates on Windows, on the fake."""
 
 
 class WithCoarseClock(WheelOnProactor):
-    """The same, with a clock that stands still for 15.6 ms at a time."""
+    """The same loop with a clock that advances every 15.6 ms."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,13 +37,13 @@ class WithCoarseClock(WheelOnProactor):
 
 @pytest.fixture(params=[WheelOnProactor, WithCoarseClock], ids=["fine", "coarse"])
 def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
-    """Runs coroutines on each loop."""
+    """Run coroutines on each loop."""
     with asyncio.Runner(loop_factory=request.param) as runner:
         yield runner
 
 
 def test_timers_fire_in_order_and_never_early(runner: asyncio.Runner) -> None:
-    """By the loop's own clock, whatever its resolution."""
+    """The times are those of the loop's own clock, at any resolution."""
     fired: list[tuple[str, float]] = []
 
     async def main() -> None:
@@ -65,18 +65,18 @@ def test_timers_fire_in_order_and_never_early(runner: asyncio.Runner) -> None:
 
 
 def test_a_coarse_clock_makes_no_busy_loop() -> None:
-    """While the clock stands still, the loop sleeps a millisecond at least between two looks."""
+    """While the clock stands still, the loop sleeps at least a millisecond between two polls."""
     with asyncio.Runner(loop_factory=WithCoarseClock) as runner:
         loop = runner.get_loop()
         runner.run(asyncio.sleep(3 * TICK))
 
         assert isinstance(loop, WithCoarseClock)
-        # Two looks for each millisecond of four ticks, and what starting and ending takes.
+        # Two polls for each millisecond of four ticks, and those at start and end.
         assert len(loop.proactor.waits) < 2 * 63 + 30
 
 
 def test_timeouts_end_blocks_of_asyncio_and_of_aiowheel(runner: asyncio.Runner) -> None:
-    """The standard library's timeouts are entries of the wheel, ours share the loop."""
+    """The standard library's timeouts are entries of the wheel; aiowheel's share the loop."""
 
     async def main() -> list[str]:
         ended: list[str] = []
@@ -92,7 +92,7 @@ def test_timeouts_end_blocks_of_asyncio_and_of_aiowheel(runner: asyncio.Runner) 
 
 
 def test_connections_live_beside_timers(runner: asyncio.Runner) -> None:
-    """Streams of asyncio run on the completion port while timers come and go."""
+    """Streams of asyncio run on the completion port while timers fire."""
 
     async def echo(reader: StreamReader, writer: StreamWriter) -> None:
         while line := await reader.readline():
@@ -119,7 +119,7 @@ def test_connections_live_beside_timers(runner: asyncio.Runner) -> None:
 
 
 def test_another_thread_wakes_the_loop(runner: asyncio.Runner) -> None:
-    """`call_later_threadsafe` of a timer, and a handle that a thread arms on the loop."""
+    """A thread calls `call_later_threadsafe` of a timer, and arms a handle on the loop."""
 
     async def main() -> list[str]:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""A loop on the wheel keeps asyncio's promises about timers, on both base loops."""
+"""A wheel loop keeps asyncio's promises about timers, on both base loops."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def nothing() -> None:
 def test_delays_of_nothing_run_on_a_later_pass(
     loop: asyncio.AbstractEventLoop, delay: float
 ) -> None:
-    """Due at once means soon and never inside the call; on asyncio behind what was soon before."""
+    """They never run inside the call; on asyncio they run after earlier `call_soon` callbacks."""
     order: list[str] = []
 
     async def main() -> None:
@@ -41,11 +41,11 @@ def test_delays_of_nothing_run_on_a_later_pass(
 
     if isinstance(loop, WheelSelectorEventLoop):
         assert order == ["soon", "timer"]
-    assert sorted(order) == ["soon", "timer"]  # uvloop takes a delay of 0 for a call_soon
+    assert sorted(order) == ["soon", "timer"]  # uvloop treats a delay of 0 as a call_soon
 
 
-def test_what_is_overdue_runs_by_its_time(loop: asyncio.AbstractEventLoop) -> None:
-    """Armed for a time already past: the longest ago first, whatever the order of the calls."""
+def test_overdue_callbacks_run_in_the_order_of_their_times(loop: asyncio.AbstractEventLoop) -> None:
+    """Callbacks armed for the past run in the order of their times, not of the calls."""
     order: list[int] = []
     now = loop.time()
     for ago in (1, 5, 3, 5, 2):
@@ -61,7 +61,7 @@ def test_what_is_overdue_runs_by_its_time(loop: asyncio.AbstractEventLoop) -> No
 def test_huge_delays_never_fire_and_can_be_cancelled(
     loop: asyncio.AbstractEventLoop, delay: float
 ) -> None:
-    """No overflow, no wake-up, no early firing."""
+    """There is no overflow, no wake-up and no early firing."""
     handle = loop.call_later(delay, nothing)
 
     loop.run_until_complete(asyncio.sleep(0))
@@ -72,7 +72,7 @@ def test_huge_delays_never_fire_and_can_be_cancelled(
 
 @pytest.mark.parametrize("method", ["call_later", "call_at"])
 def test_bad_times_are_refused(loop: asyncio.AbstractEventLoop, method: str) -> None:
-    """None is a TypeError as asyncio's, NaN a ValueError, and nothing is armed."""
+    """None raises TypeError as in asyncio, NaN raises ValueError, and nothing is armed."""
     call: Callable[..., object] = getattr(loop, method)
 
     with pytest.raises(TypeError, match="None"):
@@ -87,11 +87,11 @@ def test_bad_times_are_refused(loop: asyncio.AbstractEventLoop, method: str) -> 
 def test_a_callback_runs_in_the_context_given_or_captured(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    """The caller's variables are seen, and what a callback sets stays with it."""
+    """The callback sees the caller's variables, and its changes stay in its context."""
     variable = contextvars.ContextVar("variable", default="nobody")
     seen: list[str] = []
 
-    def look() -> None:
+    def record_context() -> None:
         seen.append(variable.get())
         variable.set("changed")
 
@@ -99,9 +99,9 @@ def test_a_callback_runs_in_the_context_given_or_captured(
         given = contextvars.copy_context()
         given.run(variable.set, "given")
         variable.set("caller")
-        loop.call_later(0, look)
-        loop.call_later(0, look, context=given)
-        loop.call_later(0, look)
+        loop.call_later(0, record_context)
+        loop.call_later(0, record_context, context=given)
+        loop.call_later(0, record_context)
         await asyncio.sleep(0.002)
 
     loop.run_until_complete(main())
@@ -110,7 +110,7 @@ def test_a_callback_runs_in_the_context_given_or_captured(
 
 
 def test_sleeps_and_timeouts_of_asyncio_use_the_wheel(loop: asyncio.AbstractEventLoop) -> None:
-    """A thousand of them, and the base loop has one timer at most."""
+    """With a thousand of them the base loop has at most one timer."""
     assert isinstance(loop, WheelEventLoopMixin)
 
     scopes: list[asyncio.Timeout] = []
@@ -138,7 +138,7 @@ def test_sleeps_and_timeouts_of_asyncio_use_the_wheel(loop: asyncio.AbstractEven
 
 @pytest.mark.parametrize("base", ["asyncio", "uvloop"])
 def test_one_timer_of_the_base_loop_is_armed_at_most(base: str) -> None:
-    """Counted at the base loop's own methods, after each timer is armed or cancelled."""
+    """The base loop's own methods count after each timer is armed or cancelled."""
     armed: list[asyncio.TimerHandle] = []
     counts: list[int] = []
 
@@ -146,16 +146,16 @@ def test_one_timer_of_the_base_loop_is_armed_at_most(base: str) -> None:
         now = asyncio.get_running_loop().time()
         return sum(not handle.cancelled() and handle.when() > now for handle in armed)
 
-    def noting(call: Callable[..., asyncio.TimerHandle]) -> Callable[..., asyncio.TimerHandle]:
-        def call_and_note(*args: Any, **kwargs: Any) -> asyncio.TimerHandle:
+    def recorded(call: Callable[..., asyncio.TimerHandle]) -> Callable[..., asyncio.TimerHandle]:
+        def call_and_record(*args: Any, **kwargs: Any) -> asyncio.TimerHandle:
             armed.append(call(*args, **kwargs))
             return armed[-1]
 
-        return call_and_note
+        return call_and_record
 
     kind: Any = asyncio.SelectorEventLoop if base == "asyncio" else uvloop.Loop
     method = "call_at" if base == "asyncio" else "call_later"
-    counting = type("Counting", (kind,), {method: noting(getattr(kind, method))})
+    counting = type("Counting", (kind,), {method: recorded(getattr(kind, method))})
     loop_class: Any = type("Loop", (WheelEventLoopMixin, counting), {})
 
     async def main() -> None:
@@ -178,7 +178,7 @@ def test_one_timer_of_the_base_loop_is_armed_at_most(base: str) -> None:
 
 
 def test_nothing_fires_early(loop: asyncio.AbstractEventLoop) -> None:
-    """Not by a clock tick, as asyncio's may, nor by a millisecond, as uvloop's."""
+    """Timers are not early by a clock tick, as asyncio's may be, or by 1 ms, as uvloop's."""
     early: list[float] = []
 
     async def main() -> None:
@@ -199,7 +199,7 @@ def test_nothing_fires_early(loop: asyncio.AbstractEventLoop) -> None:
 def test_a_closed_loop_arms_nothing_and_drops_what_was_pending(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    """As asyncio: RuntimeError, and handles stay safe."""
+    """As in asyncio calls raise RuntimeError, and old handles stay usable."""
     handle = loop.call_later(60, nothing)
 
     loop.close()
@@ -210,8 +210,8 @@ def test_a_closed_loop_arms_nothing_and_drops_what_was_pending(
     handle.cancel()
 
 
-def test_a_subclass_that_overrides_call_later_is_heeded() -> None:
-    """The fast path on the instance must not hide an override."""
+def test_an_overridden_call_later_is_used() -> None:
+    """The fast path of the instance must not hide an override."""
     calls: list[float] = []
 
     class Loop(WheelSelectorEventLoop):
@@ -231,8 +231,8 @@ def test_a_subclass_that_overrides_call_later_is_heeded() -> None:
     assert calls[0] == 0.001
 
 
-def test_a_subclass_that_overrides_call_at_sees_every_timer() -> None:
-    """As on asyncio's loops, whose `call_later` ends in `call_at`."""
+def test_an_overridden_call_at_receives_every_timer() -> None:
+    """On asyncio's loops, too, `call_later` ends in `call_at`."""
     calls: list[float] = []
 
     class Loop(WheelSelectorEventLoop):
@@ -255,8 +255,8 @@ def test_a_subclass_that_overrides_call_at_sees_every_timer() -> None:
     assert calls == [later.when(), at.when()]
 
 
-def test_a_subclass_with_a_clock_of_its_own_is_timed_by_it() -> None:
-    """`time` overridden: delays count on that clock, which may stand still and jump."""
+def test_an_overridden_clock_is_used() -> None:
+    """Delays use the overridden `time`, which may stand still and jump."""
     now = 5.0
 
     class Loop(WheelSelectorEventLoop):
@@ -278,21 +278,21 @@ def test_a_subclass_with_a_clock_of_its_own_is_timed_by_it() -> None:
     assert ran == ["late"]
 
 
-def test_run_chooses_the_base_loop_it_is_told() -> None:
-    """`uvloop=False` is asyncio's, True is uvloop's; anything else is refused."""
+def test_run_uses_the_given_base_loop() -> None:
+    """`uvloop=False` selects asyncio's loop, True uvloop's; other values raise."""
 
     async def base() -> str:
         return type(asyncio.get_running_loop()).__mro__[2].__module__
 
     assert aiowheel.run(base(), uvloop=False).startswith("asyncio")
     assert aiowheel.run(base(), uvloop=True).startswith("uvloop")
-    for word in ("yes", 0, list[str]()):  # 0 is no False: it would be taken for "auto"
+    for word in ("yes", 0, list[str]()):  # 0 is not False and must not mean "auto"
         with pytest.raises(ValueError, match='True, False or "auto"'):
             new_event_loop(uvloop=cast(bool, word))
 
 
 def test_the_shared_timer_works_on_a_wheel_loop() -> None:
-    """Its one alarm is an entry of the loop's own wheel."""
+    """Its single alarm is an entry of the loop's own wheel."""
 
     async def main() -> bool:
         try:

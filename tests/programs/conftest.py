@@ -1,4 +1,4 @@
-"""Real programs on a loop whose timers are the wheel."""
+"""Fixtures for real programs on a loop whose timers are on the wheel."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ Main = Callable[[], Coroutine[Any, Any, None]]
 
 @pytest.fixture(params=[False, True], ids=["selector", "uvloop"])
 def armed_by(request: pytest.FixtureRequest) -> Callable[[Main], set[str]]:
-    """Run a program under `aiowheel.run`; the dotted names of the callbacks that it armed.
+    """Return a function that runs a program under `aiowheel.run` and returns what it armed.
 
-    Fails when a timer of the loop's own was armed, or when one is pending after the program ended.
+    The result is the set of the callbacks' dotted names. The test fails if the program arms a timer
+    of the base loop, or if a timer is pending after the program has ended.
     """
     if request.param:
         pytest.importorskip("uvloop")
@@ -30,7 +31,7 @@ def armed_by(request: pytest.FixtureRequest) -> Callable[[Main], set[str]]:
         async def watched() -> None:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, WheelEventLoopMixin)
-            handles = _note_timers(loop, names)
+            handles = _record_timers(loop, names)
             await program()
             assert all(type(handle) is LoopHandle for handle in handles)
             assert [handle for handle in handles if not _is_over(handle)] == []
@@ -43,20 +44,20 @@ def armed_by(request: pytest.FixtureRequest) -> Callable[[Main], set[str]]:
     return armed
 
 
-def _note_timers(loop: asyncio.AbstractEventLoop, names: set[str]) -> list[object]:
-    """Have the loop note the callback's name and the handle of every timer."""
+def _record_timers(loop: asyncio.AbstractEventLoop, names: set[str]) -> list[object]:
+    """Let the loop record the callback's name and the handle of every timer."""
     handles: list[object] = []
 
-    def noting(method: Callable[..., object]) -> Callable[..., object]:
-        def note(when: float, callback: Any, *args: object, **context: Any) -> object:
+    def recording(method: Callable[..., object]) -> Callable[..., object]:
+        def record(when: float, callback: Any, *args: object, **context: Any) -> object:
             names.add(f"{callback.__module__}.{callback.__qualname__}")
             handle = method(when, callback, *args, **context)
             handles.append(handle)
             return handle
 
-        return note
+        return record
 
-    vars(loop).update(call_later=noting(loop.call_later), call_at=noting(loop.call_at))
+    vars(loop).update(call_later=recording(loop.call_later), call_at=recording(loop.call_at))
     return handles
 
 
@@ -66,7 +67,7 @@ def _is_over(handle: object) -> bool:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """The address of a real PostgreSQL, which lives as long as the tests do."""
+    """The address of a real PostgreSQL, which runs as long as the tests."""
     try:
         with postgres_server() as address:
             yield address

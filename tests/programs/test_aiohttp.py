@@ -1,4 +1,4 @@
-"""aiohttp, unchanged, on a loop whose timers are the wheel."""
+"""aiohttp, unchanged, on a loop whose timers are on the wheel."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from aiohttp import ClientSession, ClientTimeout, WSMsgType, web
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
 ArmedBy = Callable[[Callable[[], Coroutine[Any, Any, None]]], set[str]]
-HEARTBEAT = 0.1  # aiohttp waits half of it for the pong, unless a test gives it
-PATIENCE = 60.0  # instead, for a slow machine is no dead peer
+HEARTBEAT = 0.1  # aiohttp waits half of it for the pong, unless a test sets a longer wait
+PONG_TIMEOUT = 60.0  # the longer wait: a slow machine is not a dead peer
 SERVER_PING = "aiohttp.web_ws.WebSocketResponse._send_heartbeat"
 CLIENT_PING = "aiohttp.client_ws.ClientWebSocketResponse._send_heartbeat"
 
@@ -25,7 +25,7 @@ CLIENT_PING = "aiohttp.client_ws.ClientWebSocketResponse._send_heartbeat"
 async def serving(
     handler: Callable[[web.Request], Awaitable[web.StreamResponse]], **options: Any
 ) -> AsyncGenerator[str, None]:
-    """Serve *handler* at the address that is given."""
+    """Serve *handler* and yield the address."""
     app = web.Application()
     app.router.add_get("/", handler)
     runner = web.AppRunner(app, **options)
@@ -40,14 +40,15 @@ async def serving(
 
 
 def test_a_server_sends_heartbeats_to_a_silent_client(armed_by: ArmedBy) -> None:
-    """One after the other, while the pongs come; what is sent afterwards still arrives."""
+    """Heartbeats are sent while pongs come; data sent afterwards still arrives."""
 
     async def handler(request: web.Request) -> web.WebSocketResponse:
         websocket = web.WebSocketResponse(heartbeat=HEARTBEAT)
-        websocket._pong_heartbeat = PATIENCE
+        websocket._pong_heartbeat = PONG_TIMEOUT
         await websocket.prepare(request)
         assert await websocket.receive_str() == "three pings came"
-        # Not closed from here: aiohttp's server end re-arms its heartbeat for the answer to that.
+        # The server does not close: aiohttp's server side would arm its heartbeat again for the
+        # reply.
         assert (await websocket.receive()).type is WSMsgType.CLOSE
         return websocket
 
@@ -71,7 +72,7 @@ def test_a_server_sends_heartbeats_to_a_silent_client(armed_by: ArmedBy) -> None
 
 
 def test_a_client_sends_heartbeats_to_a_silent_server(armed_by: ArmedBy) -> None:
-    """The same from the other end."""
+    """The same for the client."""
 
     async def handler(request: web.Request) -> web.WebSocketResponse:
         websocket = web.WebSocketResponse(autoping=False)
@@ -90,7 +91,7 @@ def test_a_client_sends_heartbeats_to_a_silent_server(armed_by: ArmedBy) -> None
             ClientSession() as session,
             session.ws_connect(address, heartbeat=HEARTBEAT) as websocket,
         ):
-            websocket._pong_heartbeat = PATIENCE
+            websocket._pong_heartbeat = PONG_TIMEOUT
             began = asyncio.get_running_loop().time()
             assert await websocket.receive_str() == "three pings came"
             assert asyncio.get_running_loop().time() - began >= HEARTBEAT * 3
@@ -101,7 +102,7 @@ def test_a_client_sends_heartbeats_to_a_silent_server(armed_by: ArmedBy) -> None
 
 
 def test_a_server_closes_a_websocket_whose_client_is_dead(armed_by: ArmedBy) -> None:
-    """Not before heartbeat and patience for the pong are over, and with aiohttp's own error."""
+    """It does so after heartbeat and pong timeout, not before, and with aiohttp's own error."""
     ends: list[tuple[float, object]] = []
 
     async def handler(request: web.Request) -> web.WebSocketResponse:
@@ -120,7 +121,7 @@ def test_a_server_closes_a_websocket_whose_client_is_dead(armed_by: ArmedBy) -> 
             session.ws_connect(address, autoping=False) as websocket,
         ):
             assert (await websocket.receive()).type is WSMsgType.PING
-            await websocket.receive()  # no pong: what comes is the end
+            await websocket.receive()  # no pong: the next message is the end
 
     armed = armed_by(program)
 
@@ -131,7 +132,7 @@ def test_a_server_closes_a_websocket_whose_client_is_dead(armed_by: ArmedBy) -> 
 
 
 def test_a_client_closes_a_websocket_whose_server_is_dead(armed_by: ArmedBy) -> None:
-    """The same from the other end."""
+    """The same for the client."""
 
     async def handler(request: web.Request) -> web.WebSocketResponse:
         websocket = web.WebSocketResponse(autoping=False)
@@ -155,8 +156,8 @@ def test_a_client_closes_a_websocket_whose_server_is_dead(armed_by: ArmedBy) -> 
     assert "aiohttp.client_ws.ClientWebSocketResponse._pong_not_received" in armed
 
 
-def test_timeouts_of_requests_end_those_alone_that_take_too_long(armed_by: ArmedBy) -> None:
-    """Of many at once the slow ones fail, none early; the connections of the others serve on."""
+def test_a_request_timeout_ends_only_slow_requests(armed_by: ArmedBy) -> None:
+    """Of many requests the slow ones fail, none early; the other connections continue."""
 
     async def handler(request: web.Request) -> web.Response:
         await asyncio.sleep(float(request.query.get("seconds", 0)))
@@ -189,7 +190,7 @@ def test_timeouts_of_requests_end_those_alone_that_take_too_long(armed_by: Armed
 
 
 def test_a_silent_keep_alive_connection_is_closed(armed_by: ArmedBy) -> None:
-    """By the server's own timer, after `keepalive_timeout` and not before."""
+    """The server's own timer closes it after `keepalive_timeout` and not before."""
 
     async def handler(_: web.Request) -> web.Response:
         return web.Response(text="done")

@@ -1,4 +1,4 @@
-"""asyncpg's pool, unchanged, on a loop whose timers are the wheel, against a real PostgreSQL."""
+"""asyncpg's pool, unchanged, on a loop whose timers are on the wheel, with a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ COMMAND_TIMEOUT = "asyncpg.protocol.protocol.BaseProtocol._on_timeout"
 
 
 def pending() -> int:
-    """Timers that wait on the running loop's wheel."""
+    """Return the number of pending timers on the running loop's wheel."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, WheelEventLoopMixin)
     return loop._wheel_driver.counts.pending
 
 
 def test_a_command_that_takes_too_long_is_cancelled(armed_by: ArmedBy, postgres: str) -> None:
-    """Here and in the server, not early, and its connection goes on serving."""
+    """Client and server cancel it, not early, and its connection stays usable."""
 
     async def program() -> None:
         loop = asyncio.get_running_loop()
@@ -46,7 +46,7 @@ def test_a_command_that_takes_too_long_is_cancelled(armed_by: ArmedBy, postgres:
 def test_every_command_of_a_busy_pool_has_its_timeout_on_the_wheel(
     armed_by: ArmedBy, postgres: str
 ) -> None:
-    """As many pending as commands run, and none when all have been answered in time."""
+    """The number of pending timers equals that of running commands, and is 0 after all replies."""
 
     async def program() -> None:
         options = {"command_timeout": 120, "max_inactive_connection_lifetime": 0}
@@ -73,7 +73,7 @@ def test_every_command_of_a_busy_pool_has_its_timeout_on_the_wheel(
 
 
 def test_an_inactive_connection_is_closed(armed_by: ArmedBy, postgres: str) -> None:
-    """By the pool's own timer, after `max_inactive_connection_lifetime` and not before."""
+    """The pool's own timer closes it after `max_inactive_connection_lifetime` and not before."""
 
     async def program() -> None:
         loop = asyncio.get_running_loop()
@@ -85,7 +85,7 @@ def test_an_inactive_connection_is_closed(armed_by: ArmedBy, postgres: str) -> N
             began = loop.time()
             for connection in connections:
                 await pool.release(connection)
-            while pool.get_size():  # noqa: ASYNC110 - nothing else tells
+            while pool.get_size():  # noqa: ASYNC110 - the pool sets no event
                 await asyncio.sleep(0.005)
             assert loop.time() - began >= 0.2
             assert await pool.fetchval("select 1") == 1

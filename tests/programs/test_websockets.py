@@ -1,4 +1,4 @@
-"""The websockets library, unchanged, on a loop whose timers are the wheel."""
+"""The websockets library, unchanged, on a loop whose timers are on the wheel."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ SLEEP = "asyncio.futures._set_result_unless_cancelled"
 
 
 def address_of(server: Server) -> str:
-    """Where clients connect."""
+    """Return the address for clients."""
     host, port = next(iter(server.sockets)).getsockname()[:2]
     return f"ws://{host}:{port}"
 
 
 def test_keepalive_pings_are_sent_and_answered(armed_by: ArmedBy) -> None:
-    """A client that says nothing of its own accord stays connected, its latency measured."""
+    """A client that sends nothing stays connected, and its latency is measured."""
 
     async def handler(connection: ServerConnection) -> None:
-        while connection.latency == 0:  # noqa: ASYNC110 - the first pong brings one
+        while connection.latency == 0:  # noqa: ASYNC110 - the first pong sets it
             await asyncio.sleep(0.01)
         await connection.send("pong came")
 
@@ -50,7 +50,7 @@ def test_keepalive_pings_are_sent_and_answered(armed_by: ArmedBy) -> None:
 
 
 def test_a_dead_client_is_closed_for_its_missing_pong(armed_by: ArmedBy) -> None:
-    """With the library's code 1011, and not before interval and timeout are over."""
+    """The close has the library's code 1011 and comes after interval and timeout."""
     ends: list[tuple[float, int, str]] = []
     ended = asyncio.Event()
 
@@ -69,7 +69,7 @@ def test_a_dead_client_is_closed_for_its_missing_pong(armed_by: ArmedBy) -> None
             serve(handler, "127.0.0.1", 0, **options) as server,  # type: ignore[arg-type]
             connect(address_of(server), ping_interval=None, close_timeout=0.05) as client,
         ):
-            client.transport.pause_reading()  # it sees no ping any more, and sends no pong
+            client.transport.pause_reading()  # it receives no pings and sends no pongs
             await ended.wait()
             client.transport.resume_reading()
 
@@ -80,7 +80,7 @@ def test_a_dead_client_is_closed_for_its_missing_pong(armed_by: ArmedBy) -> None
     assert (code, reason) == (1011, "keepalive ping timeout")
 
 
-def test_a_closing_handshake_that_nobody_answers_ends_after_its_timeout(armed_by: ArmedBy) -> None:
+def test_an_unanswered_closing_handshake_ends_after_its_timeout(armed_by: ArmedBy) -> None:
     """`close_timeout` is a timeout_at inside the library."""
     took: list[float] = []
     ended = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What the purgatory's tests share."""
+"""Fixtures that the purgatory's tests share."""
 
 import asyncio
 import sys
@@ -9,7 +9,8 @@ import pytest
 
 from aiowheel import ManualTimer, Purgatory, Timer
 
-# `examples.broker` is imported from the checkout; last, for the build under test may be elsewhere.
+# `examples.broker` is imported from the checkout, which comes last on the path because the build
+# under test may be elsewhere.
 sys.path.append(str(Path(__file__).parent.parent.parent))
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
@@ -29,7 +30,7 @@ def purgatory(timer: ManualTimer) -> Purgatory:
 
 @pytest.fixture
 async def running() -> AsyncIterator[Purgatory]:
-    """A purgatory on a running timer, closed in the end; it must leave nothing behind."""
+    """A purgatory on a running timer; it is closed at the end and must be empty then."""
     async with Timer() as timer:
         async with Purgatory("running", timer=timer) as purgatory:
             yield purgatory
@@ -37,8 +38,8 @@ async def running() -> AsyncIterator[Purgatory]:
 
 
 @pytest.fixture
-async def noise() -> AsyncIterator[list[dict[str, object]]]:
-    """What reaches the loop's exception handler while the test runs."""
+async def error_reports() -> AsyncIterator[list[dict[str, object]]]:
+    """The reports to the loop's exception handler during the test."""
     heard: list[dict[str, object]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: heard.append(context))
@@ -48,10 +49,10 @@ async def noise() -> AsyncIterator[list[dict[str, object]]]:
 
 @pytest.fixture
 def until() -> Until:
-    """Let the loop turn until a condition holds; pytest's timeout is the bound."""
+    """Let the loop run until a condition holds; pytest's timeout is the limit."""
 
     async def turn(condition: Callable[[], object]) -> None:
-        while not condition():  # noqa: ASYNC110 - what is waited for sets no event
+        while not condition():  # noqa: ASYNC110 - the condition sets no event
             await asyncio.sleep(0)
 
     return turn

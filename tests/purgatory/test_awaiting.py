@@ -1,4 +1,4 @@
-"""Awaiting an operation: every way to stop waiting leaves nothing behind."""
+"""Awaiting an operation: every way to stop waiting removes the operation completely."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from aiowheel import (
 )
 from aiowheel._types import Delay
 
-Noise = list[dict[str, object]]
+ErrorReports = list[dict[str, object]]
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 pytestmark = pytest.mark.both_loops
 
 
 class Gate(DelayedOperation[str]):
-    """Completes once it is opened."""
+    """An operation that completes once it is opened."""
 
     def __init__(self, timeout: Delay | None = 30.0) -> None:
         super().__init__(timeout)
@@ -38,17 +38,17 @@ class Gate(DelayedOperation[str]):
         self.completions = 0
 
     def try_complete(self) -> bool:
-        """Whether it is open."""
+        """Return whether the gate is open."""
         return self.open
 
     def on_complete(self) -> str:
-        """Count, and tell how it ended."""
+        """Count the call and return the outcome."""
         self.completions += 1
         return self.outcome.name
 
 
 def counts(purgatory: Purgatory) -> tuple[int, int, int]:
-    """(pending operations, links, armed timeouts)."""
+    """Return the numbers of pending operations, links and armed timeouts."""
     return len(purgatory), purgatory.watched, len(purgatory._timer)
 
 
@@ -57,7 +57,7 @@ NOTHING = (0, 0, 0)
 
 @pytest.mark.realtime
 async def test_awaiting_returns_what_on_complete_returned(running: Purgatory) -> None:
-    """For a check, for force and for the timeout alike."""
+    """The result is the same for a check, for force and for the timeout."""
     checked, forced = Gate(), Gate()
     by_check, by_force = running.watch(checked, ["k"]), running.watch(forced, ["k"])
     checked.open = True
@@ -81,8 +81,8 @@ async def test_a_met_condition_needs_no_turn_of_the_loop(running: Purgatory) -> 
     assert counts(running) == NOTHING
 
 
-async def test_it_is_registered_by_the_call(running: Purgatory) -> None:
-    """Whether and when it is awaited makes no difference; it may be awaited often."""
+async def test_an_operation_is_registered_by_the_call(running: Purgatory) -> None:
+    """The operation waits whether it is awaited or not, and can be awaited several times."""
     gate = Gate()
     waiting = running.watch(gate, ["k"])
     assert counts(running) == (1, 1, 1)
@@ -94,7 +94,7 @@ async def test_it_is_registered_by_the_call(running: Purgatory) -> None:
 
 
 async def test_watching_costs_no_task(running: Purgatory) -> None:
-    """However many are watched, no task is started."""
+    """Watching operations starts no task."""
     before = len(asyncio.all_tasks())
 
     gates = [Gate() for _ in range(100)]
@@ -107,7 +107,7 @@ async def test_watching_costs_no_task(running: Purgatory) -> None:
 
 @pytest.mark.realtime
 async def test_wait_for_is_true_when_met_and_false_in_time(running: Purgatory) -> None:
-    """As `threading.Condition.wait_for`."""
+    """`wait_for` returns what `threading.Condition.wait_for` returns."""
     basket: list[str] = []
     met = running.wait_for(lambda: bool(basket), ["basket"], 30)
     late = running.wait_for(lambda: len(basket) > 5, ["basket"], 0.001)
@@ -118,8 +118,8 @@ async def test_wait_for_is_true_when_met_and_false_in_time(running: Purgatory) -
     assert (await met, await late) == (True, False)
 
 
-async def test_cancelling_the_operation_cancels_who_awaits_it(running: Purgatory) -> None:
-    """CancelledError, and no on_complete."""
+async def test_cancelling_the_operation_cancels_its_awaiter(running: Purgatory) -> None:
+    """The await raises CancelledError, and on_complete does not run."""
     gate = Gate()
     waiting = running.watch(gate, ["k"])
 
@@ -134,7 +134,7 @@ async def test_cancelling_the_operation_cancels_who_awaits_it(running: Purgatory
 
 
 async def cancelled_before_it_starts(waiting: Awaitable[str]) -> None:
-    """Cancel a task that has not run yet; the operation was registered all the same."""
+    """Cancel a task that has not run yet; the operation is registered nevertheless."""
 
     async def wait() -> str:
         return await waiting
@@ -142,12 +142,12 @@ async def cancelled_before_it_starts(waiting: Awaitable[str]) -> None:
     task = asyncio.create_task(wait())
     task.cancel()
     await asyncio.wait([task])
-    cast("asyncio.Future[str]", waiting).cancel()  # no task has ever seen it
+    cast("asyncio.Future[str]", waiting).cancel()  # no task awaits it yet
     await asyncio.sleep(0)
 
 
 async def cancelled_while_it_waits(waiting: Awaitable[str]) -> None:
-    """Cancel a task in the await itself."""
+    """Cancel a task during its await."""
 
     async def wait() -> str:
         return await waiting
@@ -160,33 +160,33 @@ async def cancelled_while_it_waits(waiting: Awaitable[str]) -> None:
 
 
 async def timeout_of_asyncio(waiting: Awaitable[str]) -> None:
-    """`asyncio.timeout` around the await."""
+    """End the wait with `asyncio.timeout` around the await."""
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.001):
             await waiting
 
 
 async def timeout_of_aiowheel(waiting: Awaitable[str]) -> None:
-    """`aiowheel.timeout` around the await."""
+    """End the wait with `aiowheel.timeout` around the await."""
     with pytest.raises(TimeoutError):
         async with aiowheel.timeout(0.001):
             await waiting
 
 
 async def wait_for_of_asyncio(waiting: Awaitable[str]) -> None:
-    """`asyncio.wait_for` on the awaitable."""
+    """End the wait with `asyncio.wait_for` on the awaitable."""
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(waiting, 0.001)
 
 
 async def wait_for_of_aiowheel(waiting: Awaitable[str]) -> None:
-    """`aiowheel.wait_for` on the awaitable."""
+    """End the wait with `aiowheel.wait_for` on the awaitable."""
     with pytest.raises(TimeoutError):
         await aiowheel.wait_for(waiting, 0.001)
 
 
 async def task_group(waiting: Awaitable[str]) -> None:
-    """A sibling in a task group fails."""
+    """Let a sibling in a task group fail."""
 
     async def wait() -> str:
         return await waiting
@@ -202,7 +202,7 @@ async def task_group(waiting: Awaitable[str]) -> None:
 
 
 async def gather(waiting: Awaitable[str]) -> None:
-    """The gathering is cancelled."""
+    """Cancel the `gather` of the awaitable."""
     gathered = asyncio.gather(waiting, asyncio.sleep(30))
     await asyncio.sleep(0)
     gathered.cancel()
@@ -211,7 +211,7 @@ async def gather(waiting: Awaitable[str]) -> None:
 
 
 async def first_completed(waiting: Awaitable[str]) -> None:
-    """`asyncio.wait` returns for another; the loser is cancelled by hand, as asyncio has it."""
+    """Cancel the awaitable after `asyncio.wait` has returned for another future."""
     future = cast("asyncio.Future[str]", waiting)
     other = asyncio.create_task(asyncio.sleep(0, "done"))
     finished, losers = await asyncio.wait([future, other], return_when=asyncio.FIRST_COMPLETED)
@@ -236,13 +236,13 @@ WAYS = [
 
 @pytest.mark.realtime
 @pytest.mark.parametrize("stop", WAYS)
-async def test_who_stops_waiting_leaves_nothing(
+async def test_a_stopped_wait_leaves_nothing(
     running: Purgatory,
-    noise: Noise,
+    error_reports: ErrorReports,
     until: Until,
     stop: Callable[[Awaitable[str]], Coroutine[Any, Any, None]],
 ) -> None:
-    """Neither operation, link, timeout nor reference, without a collection; nothing is logged."""
+    """No operation, link, timeout or reference stays, without the collector; nothing is logged."""
     gc.collect()
     gc.disable()
     try:
@@ -261,11 +261,11 @@ async def test_who_stops_waiting_leaves_nothing(
         gc.enable()
     gc.collect()
     assert remains() is None
-    assert noise == []
+    assert error_reports == []
 
 
 async def test_gone_by_the_time_the_task_has_ended(running: Purgatory) -> None:
-    """The task itself, in its `finally`, finds nothing of it any more."""
+    """The `finally` of the task itself finds the operation removed."""
     seen: list[tuple[int, int, int]] = []
 
     async def wait() -> None:
@@ -283,10 +283,10 @@ async def test_gone_by_the_time_the_task_has_ended(running: Purgatory) -> None:
     assert seen == [NOTHING]
 
 
-async def test_abandoned_it_ends_by_its_timeout(
-    running: Purgatory, noise: Noise, until: Until
+async def test_an_abandoned_operation_ends_by_its_timeout(
+    running: Purgatory, error_reports: ErrorReports, until: Until
 ) -> None:
-    """An awaitable that is dropped is no cancellation; nothing is left and nothing complains."""
+    """Dropping an awaitable does not cancel; the operation expires and nothing is logged."""
     gate = Gate(0.001)
     running.watch(gate, ["k"])
 
@@ -294,10 +294,10 @@ async def test_abandoned_it_ends_by_its_timeout(
     gc.collect()
 
     assert (gate.outcome, gate.completions) == (Outcome.EXPIRED, 1)
-    assert (counts(running), noise) == (NOTHING, [])
+    assert (counts(running), error_reports) == (NOTHING, [])
 
 
-async def test_a_shield_keeps_it_waiting(running: Purgatory) -> None:
+async def test_a_shielded_operation_keeps_waiting(running: Purgatory) -> None:
     """The outer wait is cancelled, the operation is not."""
     gate = Gate()
     waiting = running.watch(gate, ["k"])
@@ -314,7 +314,7 @@ async def test_a_shield_keeps_it_waiting(running: Purgatory) -> None:
 async def test_a_check_in_the_turn_of_the_cancellation_completes_nothing(
     running: Purgatory,
 ) -> None:
-    """The task is going to see CancelledError, so what on_complete took would be lost."""
+    """The task raises CancelledError, so the result of on_complete would be lost."""
     ways: list[Callable[[Gate], object]] = [
         lambda _: running.check_and_complete("k"),
         lambda gate: gate.force_complete(),
@@ -336,7 +336,7 @@ async def test_a_check_in_the_turn_of_the_cancellation_completes_nothing(
 async def test_a_cancellation_after_completion_leaves_the_result_with_the_operation(
     running: Purgatory,
 ) -> None:
-    """The task was to get it in this very turn: its `except` can tell by the outcome."""
+    """The task's `except` can read the outcome of the operation that has just completed."""
     gate = Gate()
     outcomes: list[Outcome] = []
 
@@ -360,7 +360,7 @@ async def test_a_cancellation_after_completion_leaves_the_result_with_the_operat
 
 
 class Faulty(Gate):
-    """Raises where it is told to."""
+    """An operation that raises in the given method."""
 
     def __init__(self, where: str, error: BaseException) -> None:
         super().__init__()
@@ -368,19 +368,21 @@ class Faulty(Gate):
         self.error = error
 
     def try_complete(self) -> bool:
-        """Raise when open, or complete."""
+        """Raise if open and told to raise here; otherwise return whether the gate is open."""
         if self.open and self.where == "try":
             raise self.error
         return self.open
 
     def on_complete(self) -> str:
-        """Raise."""
+        """Raise the error."""
         raise self.error
 
 
 @pytest.mark.parametrize("where", ["try", "complete"])
-async def test_an_error_goes_to_who_awaits(running: Purgatory, noise: Noise, where: str) -> None:
-    """As it is, and to nobody else."""
+async def test_an_error_is_raised_in_the_awaiting_task(
+    running: Purgatory, error_reports: ErrorReports, where: str
+) -> None:
+    """The awaiting task gets the unchanged error, which is not reported elsewhere."""
     gate = Faulty(where, ZeroDivisionError("by hand"))
     waiting = running.watch(gate, ["k"])
     gate.open = True
@@ -389,7 +391,7 @@ async def test_an_error_goes_to_who_awaits(running: Purgatory, noise: Noise, whe
 
     with pytest.raises(ZeroDivisionError, match="by hand"):
         await waiting
-    assert (gate.outcome, noise) == (Outcome.FAILED, [])
+    assert (gate.outcome, error_reports) == (Outcome.FAILED, [])
 
 
 @pytest.mark.parametrize("error", [StopIteration(), asyncio.CancelledError(), GeneratorExit()])
@@ -397,7 +399,7 @@ async def test_an_error_goes_to_who_awaits(running: Purgatory, noise: Noise, whe
 async def test_errors_that_mean_something_to_a_task_arrive_wrapped(
     running: Purgatory, where: str, error: BaseException
 ) -> None:
-    """A task would take the one for its own end and the other for its cancellation."""
+    """A task would take the plain error for its own end or its cancellation."""
     gate = Faulty(where, error)
     waiting = running.watch(gate, ["k"])
     gate.open = True
@@ -410,10 +412,10 @@ async def test_errors_that_mean_something_to_a_task_arrive_wrapped(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])
-async def test_what_leaves_the_loop_leaves_no_task_waiting(
+async def test_an_error_that_leaves_the_loop_leaves_no_task_waiting(
     running: Purgatory, error: BaseException
 ) -> None:
-    """The operation is over and counted, for whoever runs the loop again."""
+    """The operation has ended and is counted when the loop runs again."""
     gate = Faulty("complete", error)
     waiting = running.watch(gate, ["k"])
     gate.open = True
@@ -426,8 +428,10 @@ async def test_what_leaves_the_loop_leaves_no_task_waiting(
     assert (gate.outcome, running.statistics().failed) == (Outcome.FAILED, 1)
 
 
-async def test_an_error_nobody_awaits_goes_to_the_loop(running: Purgatory, noise: Noise) -> None:
-    """To its exception handler, by us without an awaitable and by asyncio with a dropped one."""
+async def test_an_error_without_an_awaiter_goes_to_the_loop(
+    running: Purgatory, error_reports: ErrorReports
+) -> None:
+    """The purgatory reports it without an awaitable, asyncio with a dropped awaitable."""
     silent, dropped = (Faulty("try", ZeroDivisionError()) for _ in range(2))
     running.try_complete_else_watch(silent, ["k"])
     running.watch(dropped, ["k"])
@@ -437,16 +441,16 @@ async def test_an_error_nobody_awaits_goes_to_the_loop(running: Purgatory, noise
 
     gc.collect()
 
-    assert [context.get("operation") for context in noise] == [silent, None]
-    assert "Exception in delayed operation <Faulty failed" in str(noise[0]["message"])
-    assert "never retrieved" in str(noise[1]["message"])
+    assert [context.get("operation") for context in error_reports] == [silent, None]
+    assert "Exception in delayed operation <Faulty failed" in str(error_reports[0]["message"])
+    assert "never retrieved" in str(error_reports[1]["message"])
 
 
 # --- where it does not belong --------------------------------------------------------------------
 
 
-async def test_refusals_leave_no_trace(noise: Noise) -> None:
-    """Full, watched twice, bad keys: the operation that waits goes on, nothing is armed."""
+async def test_refusals_leave_no_trace(error_reports: ErrorReports) -> None:
+    """Full, watched twice, bad keys: the pending operation continues, nothing is armed."""
     async with Timer() as timer, Purgatory(timer=timer, max_pending=1) as purgatory:
         gate, other = Gate(), Gate()
         waiting = purgatory.watch(gate, ["k"])
@@ -463,11 +467,11 @@ async def test_refusals_leave_no_trace(noise: Noise) -> None:
         other.force_complete()
         assert (await waiting, await again) == ("COMPLETED", "COMPLETED")
     gc.collect()
-    assert noise == []
+    assert error_reports == []
 
 
 async def test_another_thread_is_refused(running: Purgatory) -> None:
-    """For everything that is not `*_threadsafe`; the operation stays new."""
+    """Every call except `*_threadsafe` raises; the operation stays new."""
     gate = Gate()
     calls: list[Callable[[], object]] = [
         lambda: running.try_complete_else_watch(gate, ["k"]),
@@ -492,15 +496,15 @@ async def _watch(purgatory: Purgatory, gate: Gate) -> str:
 
 
 def test_watching_needs_a_loop() -> None:
-    """Without one there is `try_complete_else_watch`."""
+    """Without a loop `try_complete_else_watch` is available."""
     purgatory = Purgatory(timer=ManualTimer())
 
     with pytest.raises(RuntimeError, match="no running event loop"):
         purgatory.watch(Gate(), ["k"])
 
 
-async def test_closing_the_timer_tells_who_awaits(noise: Noise) -> None:
-    """TimerClosedError, and an empty purgatory that can still be closed."""
+async def test_closing_the_timer_raises_in_the_awaiting_task(error_reports: ErrorReports) -> None:
+    """The await raises TimerClosedError; the empty purgatory can still be closed."""
     timer = Timer()
     async with timer:
         purgatory = Purgatory(timer=timer)
@@ -516,11 +520,11 @@ async def test_closing_the_timer_tells_who_awaits(noise: Noise) -> None:
     with pytest.raises(TimerClosedError):
         purgatory.watch(Gate(), ["k"])
     await purgatory.aclose()
-    assert noise == []
+    assert error_reports == []
 
 
 @pytest.mark.realtime
 async def test_the_shared_timer_is_the_default() -> None:
-    """A purgatory needs no timer of its own."""
+    """A purgatory works without a timer of its own."""
     async with Purgatory() as purgatory:
         assert await purgatory.watch(Gate(0.001), ["k"]) == "EXPIRED"

@@ -1,4 +1,4 @@
-"""The example broker: three answers that may have to wait, and what becomes of them."""
+"""The example broker: three kinds of requests that may have to wait, and their answers."""
 
 import asyncio
 import math
@@ -24,17 +24,17 @@ Answer = dict[str, Any]
 
 @pytest.fixture
 def broker(timer: ManualTimer) -> Broker:
-    """The leader of two partitions with two followers, on a clock that is turned by hand."""
+    """The leader of two partitions with two followers, on a manual clock."""
     return Broker(timer, ["orders", "payments"], ["left", "right"])
 
 
 def done(waiting: Awaitable[object]) -> bool:
-    """Whether an answer is there."""
+    """Return whether the answer is there."""
     return cast("asyncio.Future[object]", waiting).done()
 
 
-def rooms(broker: Broker) -> list[Purgatory]:
-    """All places where something may wait."""
+def purgatories(broker: Broker) -> list[Purgatory]:
+    """Return all purgatories of the broker."""
     coordinator = broker.coordinator
     return [
         broker.produces,
@@ -49,7 +49,7 @@ def rooms(broker: Broker) -> list[Purgatory]:
 
 
 async def test_produce_waits_for_the_slowest_follower(broker: Broker) -> None:
-    """Both must have copied all partitions; the second one's fetch completes it."""
+    """Both followers must have copied all partitions; the second one's fetch completes it."""
     answer = broker.produce({"orders": ["a", "b"], "payments": ["c"]})
 
     broker.copy("left", {"orders": 2, "payments": 1})
@@ -62,7 +62,7 @@ async def test_produce_waits_for_the_slowest_follower(broker: Broker) -> None:
 
 
 async def test_produce_times_out_after_30_seconds(broker: Broker, timer: ManualTimer) -> None:
-    """The partitions that made it are told apart from those that did not."""
+    """The answer lists the partitions that were confirmed and those that were not."""
     answer = broker.produce({"orders": ["a"], "payments": ["b"]})
     for follower in ("left", "right"):
         broker.copy(follower, {"orders": 1}, max_wait=60)
@@ -72,11 +72,11 @@ async def test_produce_times_out_after_30_seconds(broker: Broker, timer: ManualT
     timer.advance(0.001)
 
     assert await answer == {"orders": "NONE", "payments": "REQUEST_TIMED_OUT"}
-    assert broker.logs["payments"].end == 1  # timed out is not undone
+    assert broker.logs["payments"].end == 1  # a timeout does not undo the write
 
 
 async def test_produce_without_followers_is_answered_at_once(timer: ManualTimer) -> None:
-    """Nothing is watched or armed."""
+    """No operation is watched and no timer armed."""
     broker = Broker(timer, ["orders"])
 
     assert await broker.produce({"orders": ["a"]}) == {"orders": "NONE"}
@@ -84,7 +84,7 @@ async def test_produce_without_followers_is_answered_at_once(timer: ManualTimer)
 
 
 async def test_acks_all_with_counters(broker: Broker, timer: ManualTimer) -> None:
-    """`wait_until` says the same, and a watermark asks only those it completes."""
+    """`wait_until` gives the same answers, and a watermark checks only what it completes."""
     early = broker.produce_counted({"orders": ["a"]})
     both = broker.produce_counted({"orders": ["b"], "payments": ["c"]})
     never = broker.produce_counted({"payments": ["d"]})
@@ -103,7 +103,7 @@ async def test_acks_all_with_counters(broker: Broker, timer: ManualTimer) -> Non
 
 
 async def test_fetch_waits_for_min_bytes_over_several_partitions(timer: ManualTimer) -> None:
-    """Bytes of both partitions count, and the answer has the records of both."""
+    """The bytes of both partitions count, and the answer has the records of both."""
     broker = Broker(timer, ["orders", "payments"])
     answer = broker.fetch({"orders": 0, "payments": 0}, min_bytes=10, max_wait=5)
 
@@ -115,8 +115,8 @@ async def test_fetch_waits_for_min_bytes_over_several_partitions(timer: ManualTi
     assert await answer == {"orders": ["12345", "6"], "payments": ["1234"]}
 
 
-async def test_fetch_answers_with_what_there_is_after_max_wait(timer: ManualTimer) -> None:
-    """Too little, but in time."""
+async def test_fetch_returns_the_available_records_after_max_wait(timer: ManualTimer) -> None:
+    """The answer has fewer bytes than requested."""
     broker = Broker(timer, ["orders"])
     answer = broker.fetch({"orders": 0}, min_bytes=100, max_wait=0.5)
     broker.produce({"orders": ["a"]})
@@ -126,8 +126,8 @@ async def test_fetch_answers_with_what_there_is_after_max_wait(timer: ManualTime
     assert await answer == {"orders": ["a"]}
 
 
-async def test_fetch_sees_only_what_is_committed(broker: Broker) -> None:
-    """A follower reads ahead of the consumers: that is how things become committed."""
+async def test_fetch_returns_only_committed_records(broker: Broker) -> None:
+    """A follower reads beyond the committed offset, which is how records become committed."""
     consumer = broker.fetch({"orders": 0}, max_wait=5)
     left, right = (broker.copy(name, {"orders": 0}, max_wait=5) for name in ("left", "right"))
     broker.produce({"orders": ["a"]})
@@ -142,7 +142,7 @@ async def test_fetch_sees_only_what_is_committed(broker: Broker) -> None:
 
 
 async def test_min_bytes_with_a_counter(timer: ManualTimer) -> None:
-    """Of one partition the size of what is committed only grows, so it can be waited for."""
+    """The committed size of one partition only grows, so a counter can represent it."""
     broker = Broker(timer, ["orders"])
     broker.produce({"orders": ["12345"]})
     enough = broker.wait_for_bytes("orders", position=5, min_bytes=6, max_wait=5)
@@ -160,14 +160,14 @@ async def test_min_bytes_with_a_counter(timer: ManualTimer) -> None:
 
 
 async def start(waiting: Awaitable[Answer]) -> "asyncio.Future[Answer]":
-    """Begin to wait, up to the first point where there is something to wait for."""
+    """Begin to wait, up to the first await that blocks."""
     future = asyncio.ensure_future(waiting)
     await asyncio.sleep(0)
     return future
 
 
 async def test_join_waits_for_all_members(broker: Broker) -> None:
-    """The first is alone at once; the second waits until the first has joined again."""
+    """The first member is alone at once; the second waits until the first has joined again."""
     coordinator = broker.coordinator
     alone = await coordinator.join("group", "ada")
     bob = await start(coordinator.join("group", "bob"))
@@ -181,10 +181,8 @@ async def test_join_waits_for_all_members(broker: Broker) -> None:
     assert coordinator.heartbeat("group", "ada") == {"error": "NONE"}
 
 
-async def test_join_goes_on_without_those_who_did_not_come(
-    broker: Broker, timer: ManualTimer
-) -> None:
-    """After the rebalance timeout; who comes too late is told so."""
+async def test_join_goes_on_without_missing_members(broker: Broker, timer: ManualTimer) -> None:
+    """The join goes on after the rebalance timeout; a late member gets an error."""
     coordinator = Broker(timer, [], rebalance_timeout=5).coordinator
     await coordinator.join("group", "ada")
     bob = await start(coordinator.join("group", "bob"))
@@ -196,7 +194,7 @@ async def test_join_goes_on_without_those_who_did_not_come(
 
 
 async def test_a_member_that_leaves_may_be_the_last_one_missing(broker: Broker) -> None:
-    """The others need not wait for the timeout."""
+    """The other members need not wait for the timeout."""
     coordinator = broker.coordinator
     await coordinator.join("group", "ada")
     bob = await start(coordinator.join("group", "bob"))
@@ -207,7 +205,7 @@ async def test_a_member_that_leaves_may_be_the_last_one_missing(broker: Broker) 
 
 
 async def test_the_session_of_a_removed_member_does_not_fire(timer: ManualTimer) -> None:
-    """Else its silence, long after, would rebalance a group that has done nothing wrong."""
+    """Otherwise its later silence would rebalance a group that is complete."""
     coordinator = Broker(timer, [], session_timeout=10).coordinator
     await coordinator.join("group", "ada")
     bob = await start(coordinator.join("group", "bob"))
@@ -226,7 +224,7 @@ async def test_the_session_of_a_removed_member_does_not_fire(timer: ManualTimer)
 
 
 async def test_silence_rebalances_the_others(timer: ManualTimer) -> None:
-    """A session that expires removes its member."""
+    """An expired session removes its member."""
     coordinator = Broker(timer, [], session_timeout=10).coordinator
     await coordinator.join("group", "ada")
     bob = await start(coordinator.join("group", "bob"))
@@ -241,8 +239,8 @@ async def test_silence_rebalances_the_others(timer: ManualTimer) -> None:
     assert (await coordinator.join("group", "ada"))["members"] == ["ada"]
 
 
-async def test_one_who_hangs_up_does_not_cancel_the_rebalance(broker: Broker) -> None:
-    """Many await one operation, each through a shield of its own."""
+async def test_a_disconnected_member_does_not_cancel_the_rebalance(broker: Broker) -> None:
+    """Several tasks await one operation, each through its own shield."""
     coordinator = broker.coordinator
     await coordinator.join("group", "ada")
     bob = await start(coordinator.join("group", "bob"))
@@ -261,7 +259,7 @@ async def test_one_who_hangs_up_does_not_cancel_the_rebalance(broker: Broker) ->
 @pytest.mark.realtime
 @pytest.mark.both_loops
 async def test_all_three_over_tcp() -> None:
-    """Several requests wait on one connection; whatever completes them comes on another."""
+    """Several requests wait on one connection; requests on another one complete them."""
     async with Timer() as timer:
         broker = Broker(timer, ["orders"], ["follower"])
         async with serving(broker) as port, Client(port) as one, Client(port) as two:
@@ -282,13 +280,13 @@ async def test_all_three_over_tcp() -> None:
             ada = await one.call("join", name="group", member="ada")
             assert ada == await bob
             assert "no call 'sing'" in (await one.call("sing"))["error"]
-        assert [len(room) for room in rooms(broker)] == [0] * 5
+        assert [len(room) for room in purgatories(broker)] == [0] * 5
         assert len(timer) == 0
 
 
 @pytest.mark.both_loops
 async def test_a_client_that_hangs_up_leaves_nothing(until: Until) -> None:
-    """Its waiting requests are gone from the wheel and from every list."""
+    """Its waiting requests are removed from the wheel and from every list."""
     async with Timer() as timer:
         broker = Broker(timer, ["orders", "payments"], ["follower"])
         async with serving(broker) as port:
@@ -302,13 +300,13 @@ async def test_a_client_that_hangs_up_leaves_nothing(until: Until) -> None:
                 await until(lambda: len(broker.fetches) == len(broker.produces) == 1)
             await until(lambda: len(timer) == 0)
 
-            assert [room.watched for room in rooms(broker)] == [0] * 5
+            assert [room.watched for room in purgatories(broker)] == [0] * 5
             ends = await asyncio.gather(*waiting, return_exceptions=True)
             assert {type(end) for end in ends} == {ConnectionResetError}
 
 
-async def test_closing_takes_no_member_for_dead(broker: Broker, timer: ManualTimer) -> None:
-    """Its silence would begin a rebalance, for which there is no room any more."""
+async def test_closing_does_not_expire_the_members(broker: Broker, timer: ManualTimer) -> None:
+    """A member that seems silent would begin a rebalance in a closed purgatory."""
     first = asyncio.create_task(broker.coordinator.join("group", "ada"))
     await asyncio.sleep(0)
     second = asyncio.create_task(broker.coordinator.join("group", "bob"))
@@ -319,13 +317,13 @@ async def test_closing_takes_no_member_for_dead(broker: Broker, timer: ManualTim
 
     await broker.aclose()
 
-    timer.advance(0)  # would raise what no task has been told
+    timer.advance(0)  # would raise an error that no task received
     assert broker.coordinator.heartbeats.statistics().failed == 0
     assert len(timer) == 0
 
 
 async def test_a_refused_produce_writes_nothing(broker: Broker) -> None:
-    """Else some of it would be there, and who waits for it would not be told."""
+    """Otherwise the log would hold part of a request that was answered with an error."""
     with pytest.raises(KeyError):
         broker.produce({"orders": ["a"], "refunds": ["b"]})
 
@@ -333,7 +331,7 @@ async def test_a_refused_produce_writes_nothing(broker: Broker) -> None:
 
 
 async def test_a_request_that_cannot_be_met_is_answered() -> None:
-    """With an error: nobody waits for ever for an answer that does not come."""
+    """The answer is an error, because no later answer would come."""
     async with Timer() as timer:
         broker = Broker(timer, ["orders"])
         async with serving(broker) as port, Client(port) as client:
@@ -350,8 +348,8 @@ async def test_a_request_that_cannot_be_met_is_answered() -> None:
                 assert reason in answer["error"]
 
 
-async def test_who_asks_a_broker_that_has_hung_up_is_told() -> None:
-    """No answer would ever come."""
+async def test_a_request_to_a_broker_that_has_hung_up_raises() -> None:
+    """The pending request raises, because no answer would come."""
 
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -366,8 +364,8 @@ async def test_who_asks_a_broker_that_has_hung_up_is_told() -> None:
 
 
 @pytest.mark.slow
-def test_the_story_is_told() -> None:
-    """`python -m examples.broker` needs no network and ends with nothing left."""
+def test_the_example_runs_to_its_end() -> None:
+    """`python -m examples.broker` needs no network and ends with nothing pending."""
     path = [str(ROOT), *sys.path]
     code = f"import sys, runpy; sys.path = {path[1:]!r} + {path[:1]!r}; "
     result = subprocess.run(

@@ -1,4 +1,4 @@
-"""Closing a purgatory: who still waits, what still comes, and who learns of it."""
+"""Closing a purgatory: pending operations, late operations, and concurrent closers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.both_loops
 
 
 class Gate(DelayedOperation[str]):
-    """Completes once it is opened, then runs a hook."""
+    """An operation that completes once it is opened, and then runs a hook."""
 
     def __init__(self, timeout: Delay | None = 30.0) -> None:
         super().__init__(timeout)
@@ -32,18 +32,18 @@ class Gate(DelayedOperation[str]):
         self.then: Callable[[], object] = int
 
     def try_complete(self) -> bool:
-        """Whether it is open."""
+        """Return whether the gate is open."""
         return self.open
 
     def on_complete(self) -> str:
-        """Count, run the hook, tell how it ended."""
+        """Count the call, run the hook, return the outcome."""
         self.ends += 1
         self.then()
         return self.outcome.name
 
 
 async def test_expire_lets_everybody_expire_now(running: Purgatory) -> None:
-    """on_complete runs, and the result tells that time was up."""
+    """on_complete runs, and the result says that the timeout passed."""
     gates = [Gate() for _ in range(3)]
     waiting = [running.watch(gate, ["k"]) for gate in gates]
     until = running.wait_until({"c": 1}, 30)
@@ -57,7 +57,7 @@ async def test_expire_lets_everybody_expire_now(running: Purgatory) -> None:
 
 
 async def test_cancel_tells_who_awaits(running: Purgatory) -> None:
-    """PurgatoryClosedError, without on_complete."""
+    """The await raises PurgatoryClosedError, and on_complete does not run."""
     gate = Gate()
     waiting = running.watch(gate, ["k"])
     until = running.wait_until({"c": 1}, 30)
@@ -70,8 +70,8 @@ async def test_cancel_tells_who_awaits(running: Purgatory) -> None:
     assert (gate.outcome, gate.ends) == (Outcome.CANCELLED, 0)
 
 
-async def test_each_gets_an_error_of_its_own(running: Purgatory) -> None:
-    """Who awaits while handling another error finds that one as its context, and nobody else's."""
+async def test_each_awaiter_gets_its_own_error(running: Purgatory) -> None:
+    """A task that awaits while it handles another error gets that error as its context."""
 
     async def wait_after(mishap: Exception) -> object:
         try:
@@ -91,7 +91,7 @@ async def test_each_gets_an_error_of_its_own(running: Purgatory) -> None:
 
 @pytest.mark.realtime
 async def test_wait_waits_until_all_are_over(running: Purgatory) -> None:
-    """By whatever ends them; nothing new comes in meanwhile."""
+    """Operations end in any way; new operations are refused meanwhile."""
     gates = [Gate(), Gate(), Gate(0.001)]
     waiting = [running.watch(gate, ["k"]) for gate in gates]
     closing = asyncio.create_task(running.aclose(drain="wait"))
@@ -108,8 +108,8 @@ async def test_wait_waits_until_all_are_over(running: Purgatory) -> None:
     assert await asyncio.gather(*waiting) == ["COMPLETED", "COMPLETED", "EXPIRED"]
 
 
-async def test_wait_takes_what_threads_bring(running: Purgatory, until: Until) -> None:
-    """It may be just what the last operations wait for."""
+async def test_wait_accepts_calls_from_threads(running: Purgatory, until: Until) -> None:
+    """The last operations may need just these calls."""
     waiting = running.wait_until({"k": 1}, 30)
     closing = asyncio.create_task(running.aclose(drain="wait"))
     await asyncio.sleep(0)
@@ -123,8 +123,8 @@ async def test_wait_takes_what_threads_bring(running: Purgatory, until: Until) -
 
 
 @pytest.mark.parametrize("drain", ["expire", "cancel", "wait"])
-async def test_an_empty_one_closes_at_once(running: Purgatory, drain: Drain) -> None:
-    """In every mode, and again in every mode."""
+async def test_an_empty_purgatory_closes_at_once(running: Purgatory, drain: Drain) -> None:
+    """This holds for every mode, and for a second close in every mode."""
     await running.aclose(drain=drain)
     modes: list[Drain] = ["expire", "cancel", "wait"]
     for again in modes:
@@ -134,15 +134,15 @@ async def test_an_empty_one_closes_at_once(running: Purgatory, drain: Drain) -> 
 
 
 async def test_a_drain_that_does_not_exist_is_refused(running: Purgatory) -> None:
-    """With the three that do; the purgatory stays open."""
+    """The error names the three modes; the purgatory stays open."""
     with pytest.raises(ValueError, match="'expire', 'cancel', 'wait', got 'now'"):
         running.aclose(drain="now")  # type: ignore[arg-type, unused-coroutine]
 
     running.watch(Gate(), ["k"])
 
 
-async def test_everybody_who_waits_for_the_end_learns_of_it(running: Purgatory) -> None:
-    """Several closings at once; one of them given up."""
+async def test_every_closer_returns_when_the_purgatory_is_closed(running: Purgatory) -> None:
+    """Several tasks close at once, and one of them is cancelled."""
     gate = Gate()
     running.watch(gate, ["k"])
     closings = [asyncio.create_task(running.aclose(drain="wait")) for _ in range(3)]
@@ -156,8 +156,8 @@ async def test_everybody_who_waits_for_the_end_learns_of_it(running: Purgatory) 
     assert [closing.cancelled() for closing in closings] == [False, True, False]
 
 
-async def test_a_second_closing_can_be_less_patient(running: Purgatory) -> None:
-    """Waiting ends when the other one expires what was waited for."""
+async def test_a_second_close_can_end_the_wait_of_the_first(running: Purgatory) -> None:
+    """Waiting ends when the second close expires the pending operations."""
     waiting = running.watch(Gate(), ["k"])
     patient = asyncio.create_task(running.aclose(drain="wait"))
     await asyncio.sleep(0)
@@ -171,7 +171,7 @@ async def test_a_second_closing_can_be_less_patient(running: Purgatory) -> None:
 @pytest.mark.realtime
 @pytest.mark.parametrize("drain", ["expire", "cancel", "wait"])
 async def test_closing_from_within_on_complete(running: Purgatory, drain: Drain) -> None:
-    """The operation under way completes, the others end as the drain says."""
+    """The operation that completes keeps its result; the others end as the mode says."""
     first, second = Gate(), Gate(0.001 if drain == "wait" else 3600)
     tasks: list[asyncio.Task[None]] = []
     waiting = [running.watch(gate, ["k"]) for gate in (first, second)]
@@ -189,13 +189,13 @@ async def test_closing_from_within_on_complete(running: Purgatory, drain: Drain)
         assert results[1] == "EXPIRED"
 
 
-async def test_what_ends_during_the_closing_may_end_others(running: Purgatory) -> None:
-    """By force, by a check of the same key, by watching anew, which is refused."""
+async def test_an_operation_that_ends_during_the_closing_may_end_others(running: Purgatory) -> None:
+    """The hook forces, checks the same key, and watches again, which is refused."""
     gates = [Gate() for _ in range(3)]
     waiting = [running.watch(gate, ["k"]) for gate in gates]
     refused: list[PurgatoryClosedError] = []
 
-    def meddle() -> None:
+    def end_others() -> None:
         gates[1].force_complete()
         gates[2].open = True
         running.check_and_complete("k")
@@ -203,7 +203,7 @@ async def test_what_ends_during_the_closing_may_end_others(running: Purgatory) -
             running.watch(Gate(), ["k"])
         refused.append(caught.value)
 
-    gates[0].then = meddle
+    gates[0].then = end_others
     await running.aclose()
 
     assert await asyncio.gather(*waiting) == ["EXPIRED", "COMPLETED", "COMPLETED"]
@@ -211,8 +211,8 @@ async def test_what_ends_during_the_closing_may_end_others(running: Purgatory) -
     assert len(refused) == 1
 
 
-async def test_one_that_fails_does_not_stop_the_closing(running: Purgatory) -> None:
-    """The error goes to who awaits it."""
+async def test_a_failing_operation_does_not_stop_the_closing(running: Purgatory) -> None:
+    """The awaiting task gets the error."""
     faulty, other = Gate(), Gate()
     waiting = [running.watch(gate, ["k"]) for gate in (faulty, other)]
 
@@ -228,7 +228,7 @@ async def test_one_that_fails_does_not_stop_the_closing(running: Purgatory) -> N
 
 
 async def test_a_cancelled_task_is_not_expired_by_the_closing(running: Purgatory) -> None:
-    """Cancelled in the same turn: it sees CancelledError, so the operation was cancelled."""
+    """The task was cancelled in the same turn, so the operation counts as cancelled."""
     gate = Gate()
     task = asyncio.ensure_future(running.watch(gate, ["k"]))
     task.cancel()
@@ -239,7 +239,7 @@ async def test_a_cancelled_task_is_not_expired_by_the_closing(running: Purgatory
 
 
 async def test_leaving_the_block_closes() -> None:
-    """By expiring who waits, also when an error leaves it."""
+    """The block expires pending operations, also when an error leaves it."""
     purgatory = Purgatory()
     waiting = purgatory.watch(Gate(), ["k"])
     with pytest.raises(ZeroDivisionError):
@@ -253,8 +253,8 @@ async def test_leaving_the_block_closes() -> None:
         purgatory.wait_until({"k": 1}, 1)
 
 
-async def test_checks_of_a_closed_purgatory_find_nobody(running: Purgatory) -> None:
-    """They are no error: who brings news need not know."""
+async def test_checks_of_a_closed_purgatory_complete_nothing(running: Purgatory) -> None:
+    """They raise no error: a producer need not know that the purgatory is closed."""
     await running.aclose()
 
     assert (running.check_and_complete("k"), running.advance("k", 1)) == (0, 0)
@@ -262,7 +262,7 @@ async def test_checks_of_a_closed_purgatory_find_nobody(running: Purgatory) -> N
 
 
 def test_closing_needs_no_loop(timer: ManualTimer) -> None:
-    """On a manual timer it never suspends, so a plain test can close a purgatory."""
+    """On a manual timer `aclose` never suspends, so a synchronous test can close a purgatory."""
     purgatory = Purgatory(timer=timer)
     gate = Gate()
     purgatory.try_complete_else_watch(gate, ["k"])

@@ -1,4 +1,4 @@
-"""The context that conditions, on_complete and on_expiration run in: that of the watcher."""
+"""Conditions, on_complete and on_expiration run in the context of the watching code."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from aiowheel import DelayedOperation, ManualTimer, Purgatory, Timer
 REQUEST: ContextVar[str] = ContextVar("REQUEST", default="none")
 
 
-class Noting(DelayedOperation[None]):
-    """Notes the request that each of its methods sees."""
+class RecordingOperation(DelayedOperation[None]):
+    """An operation that records the request that each of its methods sees."""
 
     def __init__(self, timeout: float | None = 30.0) -> None:
         super().__init__(timeout)
@@ -22,25 +22,25 @@ class Noting(DelayedOperation[None]):
         self.then: Callable[[], object] = int
 
     def try_complete(self) -> bool:
-        """Note, and force or not."""
+        """Record the request; force the operation if the test says so."""
         self.seen.append(f"try {REQUEST.get()}")
         if self.forced:
             self.force_complete()
         return self.open
 
     def on_complete(self) -> None:
-        """Note, and run the hook."""
+        """Record the request and run the hook."""
         self.seen.append(f"complete {REQUEST.get()}")
         self.then()
 
     def on_expiration(self) -> None:
-        """Note."""
+        """Record the request."""
         self.seen.append(f"expire {REQUEST.get()}")
 
 
-def watch_as(purgatory: Purgatory, request: str | None, *keys: object) -> Noting:
-    """Watch an operation in the context of a request; None: in an empty one."""
-    operation = Noting()
+def watch_as(purgatory: Purgatory, request: str | None, *keys: object) -> RecordingOperation:
+    """Watch an operation in the context of a request; None means an empty context."""
+    operation = RecordingOperation()
 
     def watch() -> None:
         if request is not None:
@@ -53,7 +53,7 @@ def watch_as(purgatory: Purgatory, request: str | None, *keys: object) -> Noting
 
 
 def as_other(call: Callable[[], object]) -> None:
-    """Call in the context of another request, which must not change."""
+    """Call in the context of another request, which must stay unchanged."""
 
     def run() -> None:
         REQUEST.set("other")
@@ -70,7 +70,7 @@ WATCHERS = pytest.mark.parametrize(("request_", "seen"), [("mine", "mine"), (Non
 def test_a_check_runs_in_the_context_of_the_watcher(
     purgatory: Purgatory, request_: str | None, seen: str
 ) -> None:
-    """Not in that of the checker, also where the watcher's was empty."""
+    """The checker's context is not used, even if the watcher's context was empty."""
     operation = watch_as(purgatory, request_, "k")
     as_other(lambda: purgatory.check_and_complete("k"))
     operation.open = True
@@ -83,7 +83,7 @@ def test_a_check_runs_in_the_context_of_the_watcher(
 def test_force_and_timeout_run_in_the_context_of_the_watcher(
     purgatory: Purgatory, timer: ManualTimer, request_: str | None, seen: str
 ) -> None:
-    """on_expiration as well."""
+    """on_expiration runs in it as well."""
     forced, late = (watch_as(purgatory, request_, "k") for _ in range(2))
     as_other(forced.force_complete)
     as_other(lambda: timer.advance(60))
@@ -93,7 +93,7 @@ def test_force_and_timeout_run_in_the_context_of_the_watcher(
 
 
 def test_a_condition_that_forces_itself_stays_in_its_context(purgatory: Purgatory) -> None:
-    """Kafka's form: force_complete from within try_complete."""
+    """As in Kafka, try_complete calls force_complete."""
     operation = watch_as(purgatory, "mine", "k")
     operation.forced = True
 
@@ -102,8 +102,8 @@ def test_a_condition_that_forces_itself_stays_in_its_context(purgatory: Purgator
     assert operation.seen == ["try mine", "complete mine"]
 
 
-def test_an_operation_that_ends_another_does_not_lend_its_context(purgatory: Purgatory) -> None:
-    """Each on_complete sees the request of its own watcher, however they call each other."""
+def test_an_operation_that_ends_another_does_not_pass_its_context_on(purgatory: Purgatory) -> None:
+    """Each on_complete sees the request of its own watcher, in any order of nested calls."""
     first, second, third = (watch_as(purgatory, name, name) for name in ("a", "b", "c"))
     first.open = True
     first.then = second.force_complete
@@ -116,8 +116,10 @@ def test_an_operation_that_ends_another_does_not_lend_its_context(purgatory: Pur
 
 
 @pytest.mark.parametrize("request_", ["mine", None])
-def test_what_an_operation_sets_does_not_leak(purgatory: Purgatory, request_: str | None) -> None:
-    """Neither to the checker nor to the operations after it."""
+def test_context_changes_of_an_operation_do_not_leak(
+    purgatory: Purgatory, request_: str | None
+) -> None:
+    """The changes reach neither the checker nor later operations."""
     operations = [watch_as(purgatory, request_, "k") for _ in range(3)]
     for operation in operations:
         operation.open = True
@@ -130,7 +132,7 @@ def test_what_an_operation_sets_does_not_leak(purgatory: Purgatory, request_: st
 
 @pytest.mark.both_loops
 async def test_a_predicate_and_a_thread(running: Purgatory) -> None:
-    """News from a thread are checked in the context of the task that waits."""
+    """Checks that come from a thread run in the context of the waiting task."""
     REQUEST.set("task")
     seen: list[str] = []
 
@@ -146,7 +148,7 @@ async def test_a_predicate_and_a_thread(running: Purgatory) -> None:
 
 
 async def test_an_empty_context_is_not_copied() -> None:
-    """Nothing is kept for it; a context that is not empty is let go at the end."""
+    """No copy is kept for an empty context; another context is freed at the end."""
     async with Timer() as timer, Purgatory(timer=timer) as purgatory:
         empty, full = watch_as(purgatory, None, "k"), watch_as(purgatory, "mine", "k")
 

@@ -1,4 +1,4 @@
-"""One end for every operation, whoever comes first and whatever runs in between."""
+"""Every operation has exactly one end, in any order of calls and callbacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNHASHABLE = cast(Hashable, ["k"])
 
 
 class Gate(DelayedOperation[int]):
-    """Completes once it is opened; runs a hook when it does."""
+    """An operation that completes once it is opened, and then runs a hook."""
 
     def __init__(self, timeout: Delay | None = 30.0) -> None:
         super().__init__(timeout)
@@ -24,38 +24,38 @@ class Gate(DelayedOperation[int]):
         self.then: Callable[[], object] = int
 
     def try_complete(self) -> bool:
-        """Whether it is open."""
+        """Return whether the gate is open."""
         return self.open
 
     def on_complete(self) -> int:
-        """Count, then run the hook."""
+        """Count the call, then run the hook."""
         self.ends.append(self.outcome)
         self.then()
         return len(self.ends)
 
 
 class Faulty(Gate):
-    """Raises once it is opened."""
+    """An operation whose condition raises once it is opened."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__()
         self.error = error
 
     def try_complete(self) -> bool:
-        """Raise when open."""
+        """Raise if open."""
         if self.open:
             raise self.error
         return False
 
 
 def watched(purgatory: Purgatory, gate: Gate, *keys: object) -> Gate:
-    """Watch *gate*, which must have to wait."""
+    """Watch *gate*, which must stay pending."""
     assert not purgatory.try_complete_else_watch(gate, keys)
     return gate
 
 
 def let_time_pass(purgatory: Purgatory) -> int:
-    """A minute, on the manual timer of *purgatory*."""
+    """Advance the manual timer of *purgatory* by a minute."""
     return cast(ManualTimer, purgatory._timer).advance(60)
 
 
@@ -78,7 +78,7 @@ END = {
 @pytest.mark.parametrize("later", WAYS)
 @pytest.mark.parametrize("first", WAYS)
 def test_the_first_way_wins(purgatory: Purgatory, first: str, later: str) -> None:
-    """Whatever comes second finds nothing to do."""
+    """The second call has no effect."""
     gate = watched(purgatory, Gate(), "k")
     gate.open = True
 
@@ -92,10 +92,10 @@ def test_the_first_way_wins(purgatory: Purgatory, first: str, later: str) -> Non
 
 @pytest.mark.parametrize("later", WAYS)
 @pytest.mark.parametrize("first", WAYS)
-def test_the_first_way_wins_from_within_on_complete(
+def test_the_first_end_wins_from_within_on_complete(
     purgatory: Purgatory, first: str, later: str
 ) -> None:
-    """on_complete may call anything; the operation is over already and nothing runs twice."""
+    """on_complete may call anything; the operation has ended already and nothing runs twice."""
     gate = watched(purgatory, Gate(), "k")
     gate.open = True
     gate.then = lambda: WAYS[later](purgatory, gate)
@@ -110,7 +110,7 @@ def test_the_first_way_wins_from_within_on_complete(
 def test_completion_and_timeout_in_the_same_instant(
     purgatory: Purgatory, timer: ManualTimer, *, check_first: bool
 ) -> None:
-    """Two deadlines in one tick: what runs first, by the order of arming, decides; one outcome."""
+    """Two deadlines in one tick: the order of arming decides, and there is one outcome."""
     gate = Gate(1.0)
 
     def check() -> None:
@@ -129,7 +129,7 @@ def test_completion_and_timeout_in_the_same_instant(
 
 
 def test_a_condition_may_end_its_own_operation(purgatory: Purgatory) -> None:
-    """Forced inside it counts as completed by the check, cancelled inside does not."""
+    """A condition that forces counts as completed by the check; one that cancels does not."""
 
     class Own(Gate):
         way = ""
@@ -164,7 +164,7 @@ def test_a_condition_may_end_its_own_operation(purgatory: Purgatory) -> None:
 def test_a_condition_that_raises_fails_its_operation_alone(
     purgatory: Purgatory, timer: ManualTimer, position: int, error: BaseException
 ) -> None:
-    """First, in the middle or last: the walk over the others goes on, the error is reported."""
+    """First, in the middle or last: the check continues with the others and reports the error."""
     gates = [Faulty(error) if number == position else Gate() for number in range(5)]
     for gate in gates:
         watched(purgatory, gate, "k")
@@ -189,7 +189,7 @@ def test_a_condition_that_raises_fails_its_operation_alone(
 def test_an_on_complete_that_raises_fails_its_operation_alone(
     purgatory: Purgatory, timer: ManualTimer, way: str, error: BaseException
 ) -> None:
-    """It is over, counted as failed and gone; others under its key complete."""
+    """The operation has ended as failed; other operations under its key complete."""
     gate, other = watched(purgatory, Gate(), "k"), watched(purgatory, Gate(100), "k")
     gate.open = other.open = True
 
@@ -213,7 +213,7 @@ def test_an_on_complete_that_raises_fails_its_operation_alone(
 def test_an_on_expiration_that_raises_fails_its_operation(
     purgatory: Purgatory, timer: ManualTimer
 ) -> None:
-    """Failed, though on_complete had run."""
+    """The operation counts as failed although on_complete has run."""
 
     class Late(Gate):
         def on_expiration(self) -> None:
@@ -228,16 +228,16 @@ def test_an_on_expiration_that_raises_fails_its_operation(
 
 
 def test_an_error_after_forcing_is_not_swallowed(purgatory: Purgatory, timer: ManualTimer) -> None:
-    """The operation keeps its first outcome; the error is reported all the same."""
+    """The operation keeps its first outcome, and the error is reported."""
 
-    class Clumsy(Gate):
+    class RaisingAfterForce(Gate):
         def try_complete(self) -> bool:
             if self.open:
                 self.force_complete()
                 raise ZeroDivisionError
             return False
 
-    gate = watched(purgatory, Clumsy(), "k")
+    gate = watched(purgatory, RaisingAfterForce(), "k")
     gate.open = True
 
     assert purgatory.check_and_complete("k") == 1
@@ -248,7 +248,7 @@ def test_an_error_after_forcing_is_not_swallowed(purgatory: Purgatory, timer: Ma
 
 
 def test_a_keyboard_interrupt_passes_and_leaves_the_purgatory_usable(purgatory: Purgatory) -> None:
-    """No bookmark of the walk stays behind, and no later end is put down to the broken check."""
+    """No cursor stays behind, and later ends are not counted for the interrupted check."""
     first = watched(purgatory, Gate(), "k")
     faulty = watched(purgatory, Faulty(KeyboardInterrupt()), "k")
     last = watched(purgatory, Gate(), "k")
@@ -271,20 +271,20 @@ def test_a_keyboard_interrupt_passes_and_leaves_the_purgatory_usable(purgatory: 
 
 
 def test_checks_nest_without_recursion(purgatory: Purgatory) -> None:
-    """Each of 10,000 completions checks the next key: a queue, not the stack."""
+    """Each of 10,000 completions checks the next key; a queue replaces the stack."""
     gates = [watched(purgatory, Gate(), number) for number in range(10_000)]
     for number, gate in enumerate(gates):
         gate.open = True
         gate.then = lambda number=number: purgatory.check_and_complete(number + 1)  # type: ignore[misc]
 
-    assert purgatory.check_and_complete(0) == 1  # the nested ones count for nobody
+    assert purgatory.check_and_complete(0) == 1  # nested checks count for no caller
 
     assert {gate.outcome for gate in gates} == {Outcome.COMPLETED}
     assert purgatory.statistics().completed == 10_000
 
 
 def test_nested_checks_run_in_order_after_the_one_under_way(purgatory: Purgatory) -> None:
-    """First the rest of the walk, then what was asked for from within, first come first served."""
+    """The running check ends first; then nested checks run in the order of their calls."""
     order: list[str] = []
     names = ["k", "k", "a", "b", "c"]
     gates = [watched(purgatory, Gate(), name) for name in names]
@@ -308,7 +308,7 @@ def test_nested_checks_run_in_order_after_the_one_under_way(purgatory: Purgatory
 
 
 def test_a_nested_check_keeps_its_limit(purgatory: Purgatory) -> None:
-    """Queued or not, it completes no more than it was asked for."""
+    """A queued check also completes no more than its limit."""
     outer = watched(purgatory, Gate(), "outer")
     inner = [watched(purgatory, Gate(), "inner") for _ in range(4)]
     for gate in (outer, *inner):
@@ -321,8 +321,8 @@ def test_a_nested_check_keeps_its_limit(purgatory: Purgatory) -> None:
 
 
 @pytest.mark.parametrize("call", ["check", "advance"])
-def test_a_bad_nested_call_is_refused_where_it_is_made(purgatory: Purgatory, call: str) -> None:
-    """Not later, from within somebody else's check."""
+def test_a_bad_nested_call_raises_at_the_call(purgatory: Purgatory, call: str) -> None:
+    """The call itself raises, not a later check."""
     refused: list[TypeError] = []
     calls: dict[str, Callable[[], object]] = {
         "check": lambda: purgatory.check_and_complete(UNHASHABLE),
@@ -345,7 +345,7 @@ def test_a_bad_nested_call_is_refused_where_it_is_made(purgatory: Purgatory, cal
 
 
 def test_a_key_emptied_and_watched_again_during_its_own_walk(purgatory: Purgatory) -> None:
-    """The new watchers belong to a later check; the walk ends with those it found."""
+    """A later check serves the new watchers; the running one ends with those it found."""
     newcomers: list[Gate] = []
     gates = [watched(purgatory, Gate(), "k") for _ in range(3)]
 
@@ -366,8 +366,8 @@ def test_a_key_emptied_and_watched_again_during_its_own_walk(purgatory: Purgator
     assert purgatory.check_and_complete("k") == 1
 
 
-def test_newcomers_of_a_walk_are_not_asked_by_it(purgatory: Purgatory) -> None:
-    """An operation that watches its successor under the same key does not keep the loop forever."""
+def test_a_check_does_not_try_operations_watched_during_it(purgatory: Purgatory) -> None:
+    """An operation that watches its successor under the same key does not loop forever."""
     count = 0
 
     def successor() -> None:
@@ -386,7 +386,7 @@ def test_newcomers_of_a_walk_are_not_asked_by_it(purgatory: Purgatory) -> None:
 
 
 def test_an_operation_on_a_thousand_keys_leaves_them_at_once(purgatory: Purgatory) -> None:
-    """Through whichever key it completes."""
+    """Completion through any key removes all links."""
     gate = watched(purgatory, Gate(), *range(1000))
     assert (purgatory.watched, purgatory.statistics().keys) == (1000, 1000)
 
@@ -397,22 +397,22 @@ def test_an_operation_on_a_thousand_keys_leaves_them_at_once(purgatory: Purgator
 
 
 def test_the_hash_of_a_key_may_end_the_operation(purgatory: Purgatory, timer: ManualTimer) -> None:
-    """Any code may run between the first try and the second; nothing of it stays armed."""
+    """User code may run between the two tries; nothing of the ended operation stays armed."""
     gate = Gate()
 
-    class Meddling:
+    class EndingKey:
         def __hash__(self) -> int:
             gate.force_complete()
             return 1
 
-    assert purgatory.try_complete_else_watch(gate, [Meddling(), "b"])
+    assert purgatory.try_complete_else_watch(gate, [EndingKey(), "b"])
 
     assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
     assert gate.ends == [Outcome.COMPLETED]
 
 
 def test_forcing_another_operation_during_a_walk(purgatory: Purgatory) -> None:
-    """The next in line, forced by the one before it, is not asked any more."""
+    """An operation that an earlier one forces is not tried again."""
     first, second = watched(purgatory, Gate(), "k"), watched(purgatory, Gate(), "k")
     first.open = True
     first.then = second.force_complete
@@ -422,16 +422,14 @@ def test_forcing_another_operation_during_a_walk(purgatory: Purgatory) -> None:
 
 
 class Nameless:
-    """A key, or a part of an operation, whose repr fails."""
+    """A key, or a part of an operation, whose `repr` raises."""
 
     def __repr__(self) -> str:
         raise LookupError("no name")
 
 
-def test_an_operation_that_cannot_be_told_of_fails_alone(
-    purgatory: Purgatory, timer: ManualTimer
-) -> None:
-    """Its repr, or that of its key, is its owner's code: the walk goes on all the same."""
+def test_an_operation_without_a_repr_fails_alone(purgatory: Purgatory, timer: ManualTimer) -> None:
+    """The `repr` is user code; the check continues with the other operations."""
     key = Nameless()
     faulty = Faulty(ValueError("on purpose"))
     watched(purgatory, faulty, key)
@@ -446,8 +444,8 @@ def test_an_operation_that_cannot_be_told_of_fails_alone(
     assert [str(error) for error in caught.value.exceptions] == ["on purpose"]
 
 
-class Fickle:
-    """A key that can be found, until it is spoilt."""
+class SpoiltKey:
+    """A key that can be found until the test spoils it."""
 
     def __init__(self, how: str) -> None:
         self.how = how
@@ -464,12 +462,12 @@ class Fickle:
 
 @pytest.mark.parametrize("how", ["hashes otherwise", "cannot be compared"])
 @pytest.mark.parametrize("purge_interval", [None, 0])
-def test_a_key_that_is_not_found_again_holds_nobody_up(
+def test_a_key_that_is_not_found_again_stops_no_operation(
     timer: ManualTimer, purge_interval: int | None, how: str
 ) -> None:
-    """Its operation ends as any other, and so do those that end after it."""
+    """Its operation and later ones end as usual."""
     purgatory = Purgatory("test", timer=timer, purge_interval=purge_interval)
-    decoy, key = Fickle(how), Fickle(how)
+    decoy, key = SpoiltKey(how), SpoiltKey(how)
     gates = [watched(purgatory, Gate(), *keys) for keys in ([decoy], [key, "a"], ["b"])]
     decoy.spoilt = key.spoilt = True
     for gate in gates[1:]:

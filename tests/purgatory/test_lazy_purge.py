@@ -1,7 +1,7 @@
-"""Watch lists that are purged lazily, by the seeds' estimate E of the operations in them.
+"""Watch lists with lazy purge, controlled by the estimate E of the operations in them.
 
-E goes up by one for every operation that is watched, and is reset to the number of pending ones
-before a purge, which comes when E minus pending exceeds the purge interval.
+E grows by one for every watched operation. A purge runs when E minus the number of pending
+operations exceeds the purge interval; before it, E is set to the number of pending operations.
 """
 
 import gc
@@ -14,17 +14,17 @@ from aiowheel._types import Drain
 
 
 class Gate(DelayedOperation[None]):
-    """Completes once it is opened."""
+    """An operation that completes once it is opened."""
 
     open = False
 
     def try_complete(self) -> bool:
-        """Whether it is open."""
+        """Return whether the gate is open."""
         return self.open
 
 
 def lazy(timer: ManualTimer, purge_interval: int) -> Purgatory:
-    """A purgatory whose lists are purged lazily."""
+    """Return a purgatory whose lists are purged lazily."""
     return Purgatory("lazy", timer=timer, purge_interval=purge_interval)
 
 
@@ -36,7 +36,7 @@ def watch(purgatory: Purgatory, *keys: object) -> Gate:
 
 
 def account(purgatory: Purgatory) -> tuple[int, int, int, int]:
-    """(E, pending, links, purges)."""
+    """Return E and the numbers of pending operations, links and purges."""
     statistics = purgatory.statistics()
     return (
         statistics.estimated_total,
@@ -47,7 +47,7 @@ def account(purgatory: Purgatory) -> tuple[int, int, int, int]:
 
 
 def test_the_accounting_of_the_estimate(timer: ManualTimer) -> None:
-    """Number by number, with a purge interval of 3 and two keys an operation."""
+    """Every number is checked, with a purge interval of 3 and two keys for each operation."""
     purgatory = lazy(timer, 3)
     gates = [watch(purgatory, "a", number) for number in range(8)]
     assert account(purgatory) == (8, 8, 16, 0)
@@ -71,7 +71,7 @@ def test_the_accounting_of_the_estimate(timer: ManualTimer) -> None:
 
 
 def test_expiry_counts_as_any_other_end(timer: ManualTimer) -> None:
-    """Five expire one by one with an interval of 1: purges at the second and at the fourth."""
+    """Five operations expire with an interval of 1: purges follow the second and the fourth."""
     purgatory = lazy(timer, 1)
     for seconds in range(1, 6):
         purgatory.try_complete_else_watch(Gate(seconds), ["k"])
@@ -85,7 +85,7 @@ def test_expiry_counts_as_any_other_end(timer: ManualTimer) -> None:
 
 
 def test_an_interval_of_0_purges_at_every_end(timer: ManualTimer) -> None:
-    """The lists are as exact as without an interval, at the cost of a purge each."""
+    """The lists are as exact as without an interval, at the cost of a purge for every end."""
     purgatory = lazy(timer, 0)
     gates = [watch(purgatory, "k") for _ in range(3)]
 
@@ -96,8 +96,8 @@ def test_an_interval_of_0_purges_at_every_end(timer: ManualTimer) -> None:
     assert purgatory.top_keys() == []
 
 
-def test_a_check_takes_finished_operations_out_as_it_finds_them(timer: ManualTimer) -> None:
-    """The links under the checked key go, the others wait for the purge; nobody is asked twice."""
+def test_a_check_removes_finished_operations(timer: ManualTimer) -> None:
+    """The check removes their links under its key; the purge removes the others."""
     purgatory = lazy(timer, 1000)
     first = watch(purgatory, 1)
     second = watch(purgatory, 1, 2)
@@ -118,8 +118,8 @@ def test_a_check_takes_finished_operations_out_as_it_finds_them(timer: ManualTim
     assert purgatory.top_keys() == [(1, 1)]
 
 
-def test_the_finished_are_not_pending(timer: ManualTimer) -> None:
-    """Neither for `pending`, nor for a cancellation by key."""
+def test_finished_operations_are_not_pending(timer: ManualTimer) -> None:
+    """`pending` and a cancellation by key ignore finished operations."""
     purgatory = lazy(timer, 1000)
     done, waiting = watch(purgatory, "k"), watch(purgatory, "k")
     done.force_complete()
@@ -130,7 +130,7 @@ def test_the_finished_are_not_pending(timer: ManualTimer) -> None:
 
 
 def test_operations_watched_during_a_purge_are_kept(timer: ManualTimer) -> None:
-    """An on_complete that watches anew right after the purge it caused finds its key alive."""
+    """An on_complete that watches again right after a purge finds its key alive."""
     purgatory = lazy(timer, 0)
 
     class Again(Gate):
@@ -145,7 +145,7 @@ def test_operations_watched_during_a_purge_are_kept(timer: ManualTimer) -> None:
 
 
 def test_a_purge_in_the_middle_of_a_check(timer: ManualTimer) -> None:
-    """All of a key's list is purged from under the walk, which goes on to its end."""
+    """The purge removes a whole list during its check, which continues to its end."""
     purgatory = lazy(timer, 2)
     gates = [watch(purgatory, "k") for _ in range(10)]
     for gate in gates:
@@ -156,8 +156,8 @@ def test_a_purge_in_the_middle_of_a_check(timer: ManualTimer) -> None:
 
 
 @pytest.mark.parametrize("drain", ["expire", "cancel"])
-async def test_closing_purges_what_is_left(timer: ManualTimer, drain: Drain) -> None:
-    """Nobody would come and find it."""
+async def test_closing_purges_finished_operations(timer: ManualTimer, drain: Drain) -> None:
+    """No later check or purge would remove the links."""
     purgatory = lazy(timer, 1000)
     watch(purgatory, "a", "b").force_complete()
     watch(purgatory, "b")
@@ -171,11 +171,11 @@ async def test_closing_purges_what_is_left(timer: ManualTimer, drain: Drain) -> 
 async def test_a_dropped_purgatory_drops_the_finished_in_its_lists(
     timer: ManualTimer, *, closed: bool
 ) -> None:
-    """Closed or just forgotten: no ring of links outlives it."""
+    """No links outlive a purgatory, closed or dropped."""
     purgatory = lazy(timer, 1000)
     gate = watch(purgatory, "a", "b", "c")
     gate.force_complete()
-    purgatory.check_and_complete("b")  # takes one link of the three
+    purgatory.check_and_complete("b")  # removes one of the three links
     remains = weakref.ref(gate)
     del gate
     assert remains() is not None

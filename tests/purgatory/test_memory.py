@@ -1,4 +1,4 @@
-"""What is over is gone: operations, payloads, keys, lists."""
+"""Finished operations are freed with their payloads, keys and lists."""
 
 import gc
 import random
@@ -12,7 +12,7 @@ from aiowheel import DelayedOperation, ManualTimer, Purgatory, accelerated
 
 
 class Payload:
-    """Something heavy."""
+    """A large object."""
 
     def __init__(self, size: int = 0) -> None:
         self.content = bytes(size)
@@ -27,13 +27,13 @@ class Carrier(DelayedOperation[Payload]):
         self.open = False
 
     def try_complete(self) -> bool:
-        """Whether it is open."""
+        """Return whether it is open."""
         return self.open
 
 
 @pytest.fixture
 def _uncollected() -> Iterator[None]:
-    """No cyclic collector: what is freed is freed by its last reference."""
+    """Switch the cyclic collector off: the last reference frees an object."""
     gc.collect()
     gc.disable()
     yield
@@ -41,7 +41,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def test_operations_take_weak_references() -> None:
-    """Before, while and after one is watched; on every interpreter and in both builds."""
+    """This holds before, during and after the wait, on every interpreter and in both builds."""
     purgatory = Purgatory(timer=ManualTimer())
     new, waiting = Carrier(), Carrier()
     purgatory.try_complete_else_watch(waiting, ["a", "b"])
@@ -61,12 +61,12 @@ class Slotted(DelayedOperation[None]):
     open: bool
 
     def try_complete(self) -> bool:
-        """Whether it is open."""
+        """Return whether it is open."""
         return self.open
 
 
 def test_an_operation_with_slots_has_no_dictionary() -> None:
-    """In the compiled build; and completes as any other."""
+    """It has none in the compiled build, and completes like any other operation."""
     purgatory = Purgatory(timer=ManualTimer())
     operation = Slotted(1.0)
     operation.open = False
@@ -81,7 +81,7 @@ def test_an_operation_with_slots_has_no_dictionary() -> None:
 @pytest.mark.usefixtures("_uncollected")
 @pytest.mark.parametrize("way", ["check", "force", "timeout", "cancel", "cancel for key", "full"])
 def test_whatever_ends_an_operation_frees_its_payload(way: str) -> None:
-    """At once and under all its keys, without the cyclic collector."""
+    """The payload is freed at once and under all keys, without the cyclic collector."""
     timer = ManualTimer()
     purgatory = Purgatory(timer=timer, max_pending=1)
     payload = Payload()
@@ -114,7 +114,7 @@ def test_whatever_ends_an_operation_frees_its_payload(way: str) -> None:
 
 @pytest.mark.usefixtures("_uncollected")
 def test_payloads_completed_through_one_key_are_not_kept_by_the_others() -> None:
-    """Nobody ever checks the second and third key."""
+    """The second and third key are never checked."""
     purgatory = Purgatory(timer=ManualTimer())
     payloads: list[weakref.ref[Payload]] = []
 
@@ -135,7 +135,7 @@ def test_payloads_completed_through_one_key_are_not_kept_by_the_others() -> None
 
 @pytest.mark.usefixtures("_uncollected")
 def test_a_class_of_operations_is_freed_after_the_last_of_them() -> None:
-    """One defined inside a function, say, with all that the function knew."""
+    """Such a class may be defined in a function and refer to the variables of the function."""
 
     class Local(Carrier):
         pass
@@ -153,7 +153,7 @@ def test_a_class_of_operations_is_freed_after_the_last_of_them() -> None:
 
 
 class Topic:
-    """A key that knows who waits for it."""
+    """A key that refers to the operations that wait for it."""
 
     def __init__(self) -> None:
         self.waiting: list[Carrier] = []
@@ -161,7 +161,7 @@ class Topic:
 
 @pytest.mark.parametrize("purge_interval", [None, 0, 100])
 def test_a_key_that_holds_its_operations_is_freed_with_them(purge_interval: int | None) -> None:
-    """No cycle leads through links, which the cyclic collector does not see."""
+    """No reference cycle leads through links, which the cyclic collector does not traverse."""
     purgatory = Purgatory(timer=ManualTimer(), purge_interval=purge_interval)
     topic, carrier = Topic(), Carrier()
     topic.waiting.append(carrier)
@@ -177,7 +177,7 @@ def test_a_key_that_holds_its_operations_is_freed_with_them(purge_interval: int 
 
 
 def test_a_failed_operation_frees_its_payload_with_its_report() -> None:
-    """The traceback is the last to know of it."""
+    """The traceback holds the last reference."""
     timer = ManualTimer()
     purgatory = Purgatory(timer=timer)
 
@@ -209,7 +209,7 @@ def test_a_failed_operation_frees_its_payload_with_its_report() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("_uncollected")
 def test_many_on_three_keys_leave_nothing() -> None:
-    """Completed in random order, without a purge: all that was allocated is free again."""
+    """They complete in random order without a purge; all allocated memory is free again."""
     count = 30_000
     chance = random.Random(4)
     purgatory = Purgatory(timer=ManualTimer())
@@ -227,7 +227,7 @@ def test_many_on_three_keys_leave_nothing() -> None:
             operation.force_complete()
         return peak
 
-    churn()  # what is made once and kept, like the wheel's levels
+    churn()  # allocates what is kept, such as the wheel's levels
     before = sys.getallocatedblocks()
     peak = churn()
     after = sys.getallocatedblocks()
@@ -237,8 +237,8 @@ def test_many_on_three_keys_leave_nothing() -> None:
     assert sys.getsizeof(purgatory._lists.by_key) < 100_000
 
 
-def test_a_crowd_that_left_does_not_make_the_few_pay() -> None:
-    """The table of keys shrinks with the keys, though some of them stay."""
+def test_the_table_of_keys_shrinks() -> None:
+    """The table of keys shrinks with the number of keys, although some keys stay."""
     purgatory = Purgatory(timer=ManualTimer())
     operations = [Carrier() for _ in range(20_000)]
     for number, operation in enumerate(operations):
@@ -252,7 +252,7 @@ def test_a_crowd_that_left_does_not_make_the_few_pay() -> None:
 
 
 def test_keys_that_come_and_go_leave_nothing(timer: ManualTimer) -> None:
-    """Thirty thousand distinct keys, some emptied by a check, some by a timeout."""
+    """Thirty thousand different keys, emptied by checks and by timeouts."""
     purgatory = Purgatory(timer=timer)
     for number in range(30_000):
         operation = Carrier()

@@ -1,4 +1,4 @@
-"""Misuse: other threads, coroutines for callbacks, failing loggers, Ctrl-C, wrong arguments."""
+"""Misuse: other threads, coroutines as callbacks, failing loggers, Ctrl-C, wrong arguments."""
 
 import asyncio
 import functools
@@ -26,7 +26,7 @@ both_loops = pytest.mark.both_loops
 
 
 class Gate(DelayedOperation[str]):
-    """Completes once it is opened, and runs a hook then."""
+    """An operation that completes once it is opened, and then runs a hook."""
 
     def __init__(self, timeout: float | None = 30.0) -> None:
         super().__init__(timeout)
@@ -34,24 +34,24 @@ class Gate(DelayedOperation[str]):
         self.then: Callable[[], object] = int
 
     def try_complete(self) -> bool:
-        """Whether it is open."""
+        """Return whether the gate is open."""
         return self.open
 
     def on_complete(self) -> str:
-        """Run the hook, return the outcome."""
+        """Run the hook and return the outcome."""
         self.then()
         return self.outcome.name
 
 
 def watched(purgatory: Purgatory, *keys: object) -> Gate:
-    """A new gate that waits for *keys*."""
+    """Return a new gate that waits for *keys*."""
     gate = Gate()
     assert not purgatory.try_complete_else_watch(gate, keys)
     return gate
 
 
 def interrupt() -> None:
-    """What Ctrl-C does."""
+    """Raise KeyboardInterrupt, as Ctrl-C does."""
     raise KeyboardInterrupt
 
 
@@ -60,7 +60,7 @@ def interrupt() -> None:
 
 @both_loops
 async def test_calls_from_a_thread_are_refused_and_change_nothing(running: Purgatory) -> None:
-    """Each call that changes something raises ForeignLoopError, the operation's own included."""
+    """Each call that changes something raises ForeignLoopError, also those of the operation."""
     gate = watched(running, "k")
     until = running.wait_until({"c": 5}, None)
     running.advance("c", 3)
@@ -87,7 +87,7 @@ async def test_calls_from_a_thread_are_refused_and_change_nothing(running: Purga
 
 @both_loops
 async def test_another_loop_of_the_same_thread_is_refused(running: Purgatory) -> None:
-    """Also for calls on the operation itself."""
+    """Calls on the operation itself raise as well."""
     gate = watched(running, "k")
 
     async def call(method: Callable[[], object]) -> None:
@@ -99,8 +99,8 @@ async def test_another_loop_of_the_same_thread_is_refused(running: Purgatory) ->
     assert gate.force_complete()
 
 
-async def test_an_operation_that_was_never_watched_belongs_to_nobody() -> None:
-    """A thread may end it."""
+async def test_an_operation_that_was_never_watched_belongs_to_no_loop() -> None:
+    """Another thread may end it."""
     assert await asyncio.to_thread(Gate().cancel)
     assert await asyncio.to_thread(Gate().force_complete)
 
@@ -122,7 +122,7 @@ async def test_force_complete_threadsafe_wakes_the_loop(running: Purgatory) -> N
 
 
 def test_forces_from_threads_share_a_wake_up() -> None:
-    """A thousand calls while the loop is busy wake it once, in the order of checks and advances."""
+    """A thousand calls while the loop is busy wake it once and keep the order of all calls."""
     wakeups = 0
 
     class Counting(asyncio.SelectorEventLoop):
@@ -148,8 +148,8 @@ def test_forces_from_threads_share_a_wake_up() -> None:
         assert runner.run(main()) == 1
 
 
-async def test_force_complete_threadsafe_says_what_it_needs(running: Purgatory) -> None:
-    """A watched operation, and a loop."""
+async def test_force_complete_threadsafe_names_what_it_needs(running: Purgatory) -> None:
+    """The error says that it needs a watched operation and a loop."""
     with pytest.raises(RuntimeError, match=r"operation must be watched first, got <Gate pending"):
         Gate().force_complete_threadsafe()
     with pytest.raises(ValueError, match="must have a loop for calls from threads"):
@@ -157,7 +157,7 @@ async def test_force_complete_threadsafe_says_what_it_needs(running: Purgatory) 
 
 
 def test_force_complete_threadsafe_after_the_end_does_nothing() -> None:
-    """The loop was closed, which ended the operation: there is nothing left to say."""
+    """The loop was closed, which ended the operation."""
 
     async def main() -> Gate:
         return watched(Purgatory(), "k")
@@ -176,7 +176,7 @@ class AsyncCondition(DelayedOperation[None]):
     """Wrong: the condition is a coroutine function."""
 
     async def try_complete(self) -> bool:  # type: ignore[override]
-        """Always true, being a coroutine."""
+        """Return True; the returned coroutine object would always be true."""
         return False
 
 
@@ -184,7 +184,7 @@ class AsyncCompletion(Gate):
     """Wrong: on_complete is a coroutine function."""
 
     async def on_complete(self) -> str:  # type: ignore[override]
-        """Never runs."""
+        """Never run."""
         return ""
 
 
@@ -192,18 +192,18 @@ class AsyncExpiration(Gate):
     """Wrong: on_expiration is a coroutine function."""
 
     async def on_expiration(self) -> None:  # type: ignore[override]
-        """Never runs."""
+        """Never run."""
 
 
 class Inheriting(AsyncCompletion):
     """Wrong by inheritance."""
 
 
-class Mended(AsyncCompletion):
-    """Right again."""
+class Corrected(AsyncCompletion):
+    """Right again: a plain function overrides the coroutine function."""
 
     def on_complete(self) -> str:  # type: ignore[override]
-        """A plain function."""
+        """Return the outcome in a plain function."""
         return "plain"
 
 
@@ -219,7 +219,7 @@ class Mended(AsyncCompletion):
 async def test_coroutine_functions_are_refused_when_watched(
     running: Purgatory, kind: type[DelayedOperation[Any]], method: str
 ) -> None:
-    """By every way in, with the class, the method and what to do; nothing is registered."""
+    """Every call names the class, the method and the alternative, and registers nothing."""
     text = rf"{kind.__name__}\.{method} must be a plain function, got a coroutine .*start a task"
     for way in (running.watch, running.try_complete_else_watch):
         with pytest.raises(TypeError, match=text):
@@ -227,9 +227,9 @@ async def test_coroutine_functions_are_refused_when_watched(
     assert (len(running), running.watched) == (0, 0)
 
 
-async def test_a_subclass_may_mend_its_base(running: Purgatory) -> None:
-    """The methods of the class itself count."""
-    mended = Mended()
+async def test_a_subclass_may_correct_its_base(running: Purgatory) -> None:
+    """The check looks at the methods of the class itself."""
+    mended = Corrected()
     mended.open = True
     assert await running.watch(mended, ["k"]) == "plain"
 
@@ -238,7 +238,7 @@ async def test_a_subclass_may_mend_its_base(running: Purgatory) -> None:
 async def test_a_plain_function_that_returns_a_coroutine_fails_the_operation(
     running: Purgatory, method: str
 ) -> None:
-    """The coroutine is closed, so that nothing warns of it later."""
+    """The coroutine is closed, so that there is no later warning about it."""
 
     async def answer() -> bool:
         return True
@@ -269,7 +269,7 @@ class Callable_:  # noqa: N801 - it is callable
     """An object whose call is a coroutine function."""
 
     async def __call__(self) -> bool:
-        """Always true, being a coroutine."""
+        """Return True; the returned coroutine object would always be true."""
         return False
 
 
@@ -278,17 +278,17 @@ class Callable_:  # noqa: N801 - it is callable
     [_asynchronous, Callable_().__call__, Callable_(), functools.partial(_asynchronous)],
 )
 async def test_wait_for_refuses_a_coroutine_function(running: Purgatory, predicate: Any) -> None:
-    """At the call, in whatever it is wrapped."""
+    """The call raises, also if the coroutine function is wrapped."""
     with pytest.raises(TypeError, match="predicate must be a plain function, got the coroutine"):
         running.wait_for(predicate, ["k"], 30)
     assert len(running) == 0
 
 
 @pytest.mark.parametrize("make", [_asynchronous, asyncio.Event().wait, asyncio.Future])
-async def test_wait_for_never_awaits_what_a_predicate_returns(
+async def test_wait_for_never_awaits_the_result_of_a_predicate(
     running: Purgatory, make: Callable[[], Any]
 ) -> None:
-    """A lambda around a coroutine function fails; an awaitable would always be true."""
+    """A lambda around a coroutine function fails, because an awaitable would always be true."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         waiting = running.wait_for(lambda: make(), ["k"], 30)  # noqa: PLW0108
@@ -297,7 +297,7 @@ async def test_wait_for_never_awaits_what_a_predicate_returns(
 
 
 async def test_wait_for_needs_something_to_call(running: Purgatory) -> None:
-    """The text has the value."""
+    """The error text has the value."""
     with pytest.raises(TypeError, match="predicate must be a plain function, got 5"):
         running.wait_for(cast("Any", 5), ["k"], 30)
 
@@ -306,7 +306,7 @@ async def test_wait_for_needs_something_to_call(running: Purgatory) -> None:
 
 
 def test_a_failing_on_complete_before_watching(caplog: pytest.LogCaptureFixture) -> None:
-    """The operation has failed; the error is reported where asyncio reports its own."""
+    """The operation has failed; the error goes to the logger of asyncio."""
     gate = Gate()
 
     def fail() -> None:
@@ -323,15 +323,15 @@ def test_a_failing_on_complete_before_watching(caplog: pytest.LogCaptureFixture)
 
 
 async def test_a_failing_on_complete_before_watching_on_a_loop(
-    noise: list[dict[str, object]],
+    error_reports: list[dict[str, object]],
 ) -> None:
-    """The running loop's exception handler has it."""
+    """The running loop's exception handler receives the error."""
     gate = AsyncCompletion()
 
     assert gate.force_complete()
 
     assert gate.outcome is Outcome.FAILED
-    assert [type(context["exception"]) for context in noise] == [TypeError]
+    assert [type(context["exception"]) for context in error_reports] == [TypeError]
 
 
 # --- failing loggers and instruments -------------------------------------------------------------
@@ -339,7 +339,7 @@ async def test_a_failing_on_complete_before_watching_on_a_loop(
 
 @pytest.fixture
 def broken_structlog() -> Iterator[None]:
-    """An application whose processor raises for every event."""
+    """Configure structlog with a processor that raises for every event."""
 
     def fail(*_: object) -> dict[str, object]:
         raise LookupError("no such processor")
@@ -353,7 +353,7 @@ def broken_structlog() -> Iterator[None]:
 async def test_a_failing_logger_costs_no_completion(
     purgatory: Purgatory, timer: ManualTimer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The check goes on behind a failed operation; the logger's error is on stderr."""
+    """The check continues after a failed operation; the logger's error is on stderr."""
 
     def fail() -> None:
         raise ZeroDivisionError
@@ -380,7 +380,7 @@ async def test_a_failing_logger_costs_no_completion(
 def test_a_failing_logger_is_silent_where_logging_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`logging.raiseExceptions` rules here as it does for handlers."""
+    """`logging.raiseExceptions` applies here as it does to handlers."""
     monkeypatch.setattr(logging, "raiseExceptions", False)
 
     aiowheel._events.emit("aiowheel.test")
@@ -389,7 +389,7 @@ def test_a_failing_logger_is_silent_where_logging_is(
 
 
 def test_a_field_that_cannot_be_shown_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its repr is the user's code."""
+    """The `repr` of a field is user code."""
 
     class Nameless:
         def __repr__(self) -> str:
@@ -404,7 +404,7 @@ def test_a_field_that_cannot_be_shown_is_no_error(capsys: pytest.CaptureFixture[
 def test_an_instrument_that_raises_costs_no_completion(
     timer: ManualTimer, error: BaseException
 ) -> None:
-    """Whatever it raises is reported."""
+    """Every exception of an instrument is reported."""
 
     class Broken(Instrument):
         def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:
@@ -420,24 +420,24 @@ def test_an_instrument_that_raises_costs_no_completion(
     assert len(caught.value.exceptions) == 3
 
 
-class Meddling(Instrument):
-    """Calls a function at the end of every operation."""
+class CallingInstrument(Instrument):
+    """An instrument that calls a function at the end of every operation."""
 
     def __init__(self) -> None:
-        self.meddle: Callable[[], object] = int
+        self.hook: Callable[[], object] = int
 
     def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:
-        """Call it."""
-        self.meddle()
+        """Call the function."""
+        self.hook()
 
 
 @both_loops
 async def test_forgetting_during_an_advance_loses_no_waiter(timer: ManualTimer) -> None:
-    """The value had been reached: all three complete, and the counter is gone afterwards."""
-    instrument = Meddling()
+    """The value was reached: all three operations complete, and the counter is gone afterwards."""
+    instrument = CallingInstrument()
     purgatory = Purgatory(timer=timer, instruments=[instrument])
     waiting = [purgatory.wait_until({"k": number}, 30) for number in (1, 2, 3)]
-    instrument.meddle = lambda: purgatory.forget("k")
+    instrument.hook = lambda: purgatory.forget("k")
 
     assert purgatory.advance("k", 3) == 3
 
@@ -448,18 +448,18 @@ async def test_forgetting_during_an_advance_loses_no_waiter(timer: ManualTimer) 
 
 @both_loops
 async def test_a_newcomer_after_forgetting_waits_for_the_next_value(timer: ManualTimer) -> None:
-    """The advance under way completes only those that waited when it began."""
-    instrument = Meddling()
+    """The running advance completes only the operations that waited when it began."""
+    instrument = CallingInstrument()
     purgatory = Purgatory(timer=timer, instruments=[instrument])
     first, second = (purgatory.wait_until({"k": number}, 30) for number in (1, 2))
     late: list[asyncio.Future[bool]] = []
 
-    def meddle() -> None:
+    def hook() -> None:
         if not late:
             purgatory.forget("k")
             late.append(purgatory.wait_until({"k": 1}, 30))
 
-    instrument.meddle = meddle
+    instrument.hook = hook
 
     assert purgatory.advance("k", 2) == 2
     assert (first.done(), second.done(), late[0].done()) == (True, True, False)
@@ -472,7 +472,7 @@ async def test_a_newcomer_after_forgetting_waits_for_the_next_value(timer: Manua
 
 @both_loops
 async def test_nested_checks_survive_ctrl_c(running: Purgatory) -> None:
-    """What was queued is done on the next turn of the loop."""
+    """The queued checks run on the next turn of the loop."""
     first, other = watched(running, "a"), watched(running, "b")
     until = running.wait_until({"c": 1}, 30)
     first.open = other.open = True
@@ -492,7 +492,7 @@ async def test_nested_checks_survive_ctrl_c(running: Purgatory) -> None:
 
 
 def test_nested_checks_survive_ctrl_c_without_a_loop(purgatory: Purgatory) -> None:
-    """The next check does them, of whatever key."""
+    """The next check of any key runs them."""
     first, other = watched(purgatory, "a"), watched(purgatory, "b")
     first.open = other.open = True
 
@@ -509,16 +509,16 @@ def test_nested_checks_survive_ctrl_c_without_a_loop(purgatory: Purgatory) -> No
 
 
 @both_loops
-async def test_an_advance_interrupted_half_way_completes_the_rest_later(timer: ManualTimer) -> None:
-    """All thresholds had been reached; the same value again is enough."""
-    instrument = Meddling()
+async def test_an_interrupted_advance_completes_the_rest_later(timer: ManualTimer) -> None:
+    """All thresholds were reached; advancing to the same value again is enough."""
+    instrument = CallingInstrument()
     purgatory = Purgatory(timer=timer, instruments=[instrument])
     waiting = [purgatory.wait_until({"k": number}, 30) for number in (1, 2, 3)]
-    instrument.meddle = interrupt
+    instrument.hook = interrupt
 
     with pytest.raises(KeyboardInterrupt):
         purgatory.advance("k", 3)
-    instrument.meddle = int
+    instrument.hook = int
     purgatory.check_and_complete("nobody")
 
     assert await asyncio.gather(*waiting) == [True] * 3
@@ -526,7 +526,7 @@ async def test_an_advance_interrupted_half_way_completes_the_rest_later(timer: M
 
 
 class InterruptedKey:
-    """A key whose hash is interrupted when told to."""
+    """A key whose hash raises KeyboardInterrupt on request."""
 
     def __init__(self) -> None:
         self.interrupted = False
@@ -541,7 +541,7 @@ class InterruptedKey:
 def test_ctrl_c_while_an_operation_leaves_its_keys(
     purgatory: Purgatory, timer: ManualTimer
 ) -> None:
-    """It leaves the others, and counts as failed: its on_complete did not run."""
+    """The operation leaves its other keys and counts as failed: on_complete did not run."""
     key = InterruptedKey()
     gate = watched(purgatory, "a", key, "b")
     key.interrupted = True
@@ -558,7 +558,7 @@ def test_ctrl_c_while_an_operation_leaves_its_keys(
 def test_ctrl_c_in_a_try_of_watch_leaves_no_trace(
     purgatory: Purgatory, timer: ManualTimer, attempt: int
 ) -> None:
-    """The operation is as new as before."""
+    """The operation is as new as before the call."""
 
     class Interrupted(Gate):
         def try_complete(self) -> bool:
@@ -579,7 +579,7 @@ def test_ctrl_c_in_a_try_of_watch_leaves_no_trace(
 
 @both_loops
 async def test_slices_survive_ctrl_c(running: Purgatory) -> None:
-    """The rest is checked on the next turn."""
+    """The remaining operations are checked on the next turn."""
     gates = [watched(running, "k") for _ in range(3)]
     for gate in gates:
         gate.open = True
@@ -596,7 +596,7 @@ async def test_slices_survive_ctrl_c(running: Purgatory) -> None:
 
 
 async def test_a_refused_sliced_check_leaves_no_bookmark(running: Purgatory) -> None:
-    """The arguments are checked before anything is touched."""
+    """The arguments are checked before anything changes."""
     watched(running, "k")
     watchers = running._lists.get("k")
     assert watchers is not None
@@ -638,14 +638,14 @@ async def test_wrong_arguments_are_named(
     error: type[Exception],
     text: str,
 ) -> None:
-    """Argument, legal range and value, raised by the call itself."""
+    """The call raises; the text has the argument, its legal range and the value."""
     with pytest.raises(error, match=text):
         call(running)
     assert (len(running), running.closed) == (0, False)
 
 
-async def test_none_is_no_timeout(running: Purgatory) -> None:
-    """For an operation, a predicate and thresholds."""
+async def test_none_means_no_timeout(running: Purgatory) -> None:
+    """This holds for an operation, a predicate and thresholds."""
     gate = Gate(None)
     assert not running.try_complete_else_watch(gate, ["k"])
     met, until = running.wait_for(lambda: True, ["k"], None), running.wait_until({"k": 1}, None)
@@ -658,14 +658,14 @@ async def test_none_is_no_timeout(running: Purgatory) -> None:
 
 
 async def test_an_idle_purgatory_is_true() -> None:
-    """`purgatory or default` keeps it."""
+    """`purgatory or default` keeps an idle purgatory."""
     purgatory = Purgatory(timer=ManualTimer())
 
     assert (len(purgatory), bool(purgatory)) == (0, True)
 
 
 def test_value_reads_a_counter(purgatory: Purgatory) -> None:
-    """None before the first advance and after `forget`."""
+    """The value is None before the first advance and after `forget`."""
     assert purgatory.value("k") is None
     purgatory.advance("k", 2.5)
     assert purgatory.value("k") == 2.5
@@ -673,8 +673,8 @@ def test_value_reads_a_counter(purgatory: Purgatory) -> None:
     assert purgatory.value("k") is None
 
 
-async def test_closed_tells_that_closing_has_begun() -> None:
-    """And stays true."""
+async def test_closed_is_true_once_closing_has_begun() -> None:
+    """The attribute stays true."""
     purgatory = Purgatory(timer=ManualTimer())
     assert not purgatory.closed
     await purgatory.aclose()

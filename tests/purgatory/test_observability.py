@@ -1,4 +1,4 @@
-"""What a purgatory tells of itself: counts, histograms, events, instruments."""
+"""What a purgatory reports: counts, histograms, events, instruments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiowheel.abc import FinishedOperation, Instrument
 
 
 class Gate(DelayedOperation[None]):
-    """Completes once it is opened, or raises."""
+    """An operation that completes once it is opened, or raises."""
 
     def __init__(self, timeout: Delay | None = 30.0) -> None:
         super().__init__(timeout)
@@ -22,11 +22,11 @@ class Gate(DelayedOperation[None]):
         self.fail = False
 
     def try_complete(self) -> bool:
-        """Whether it is open."""
+        """Return whether the gate is open."""
         return self.open
 
     def on_complete(self) -> None:
-        """Raise when told to."""
+        """Raise if the test says so."""
         if self.fail:
             raise ZeroDivisionError
 
@@ -39,7 +39,7 @@ def watch(purgatory: Purgatory, *keys: object, timeout: Delay | None = 30.0) -> 
 
 
 def end_in_every_way(purgatory: Purgatory, timer: ManualTimer) -> None:
-    """Two completed, one each expired, cancelled, failed, and one still pending."""
+    """Two operations complete; one expires, one is cancelled, one fails, one stays pending."""
     gates = [watch(purgatory, "k", number) for number in range(4)]
     watch(purgatory, "late", timeout=1.0)
     watch(purgatory, "pending")
@@ -55,7 +55,7 @@ def end_in_every_way(purgatory: Purgatory, timer: ManualTimer) -> None:
 
 
 def test_statistics_count_every_end(purgatory: Purgatory, timer: ManualTimer) -> None:
-    """Each operation once; the snapshot does not change afterwards."""
+    """Each operation counts once; the snapshot does not change afterwards."""
     end_in_every_way(purgatory, timer)
 
     statistics = purgatory.statistics()
@@ -70,38 +70,38 @@ def test_statistics_count_every_end(purgatory: Purgatory, timer: ManualTimer) ->
     assert (statistics.completed, statistics.durations.count) == (2, 2)
 
 
-class Meddler:
-    """A key that is hashed while the statistics are read, when other threads may have a turn."""
+class CallingKey:
+    """A key whose hash runs code while the statistics are read, as another thread might."""
 
     def __init__(self) -> None:
-        self.meddle: Callable[[], object] = bool
+        self.hook: Callable[[], object] = bool
 
     def __hash__(self) -> int:
-        meddle, self.meddle = self.meddle, bool
-        meddle()
+        hook, self.hook = self.hook, bool
+        hook()
         return 1
 
 
 async def test_statistics_are_read_while_keys_come_and_go(purgatory: Purgatory) -> None:
-    """Monitoring reads in a thread of its own, between two steps of the loop's."""
-    keys = [Meddler() for _ in range(3)]
+    """A monitoring thread reads between two steps of the loop's thread."""
+    keys = [CallingKey() for _ in range(3)]
     watch(purgatory, *keys)
     for key in keys:
         purgatory.wait_until({key: 1}, timeout=30)
 
-    def meddle() -> None:
+    def hook() -> None:
         for number in range(100):
             watch(purgatory, number)
             purgatory.wait_until({number: 1}, timeout=30)
 
-    keys[0].meddle = meddle
+    keys[0].hook = hook
 
     assert purgatory.statistics().keys == 3
     assert purgatory.statistics().keys == 103
 
 
-async def test_keys_are_counted_once_and_while_somebody_waits(purgatory: Purgatory) -> None:
-    """For a condition, for a counter or for both; a counter that nobody waits for is none."""
+async def test_keys_are_counted_once_and_only_with_waiters(purgatory: Purgatory) -> None:
+    """A key counts for a condition, a counter or both; a counter without waiters does not count."""
 
     def counted() -> int:
         keys = purgatory.statistics().keys
@@ -130,13 +130,13 @@ async def test_keys_are_counted_once_and_while_somebody_waits(purgatory: Purgato
     assert counted() == 0
 
 
-def test_histograms_tell_how_long_and_how_late(purgatory: Purgatory, timer: ManualTimer) -> None:
-    """Durations of what completed, lateness of what expired, in seconds."""
+def test_histograms_report_durations_and_lateness(purgatory: Purgatory, timer: ManualTimer) -> None:
+    """Durations cover completed operations, lateness covers expired ones, both in seconds."""
     for seconds in (1, 2, 3):
         gate = watch(purgatory, "k")
         timer.advance(seconds)
         gate.force_complete()
-    watch(purgatory, "k", timeout=0.0105)  # half a tick beyond the tick it falls into
+    watch(purgatory, "k", timeout=0.0105)  # half a tick beyond the tick of the deadline
     timer.advance(1)
 
     statistics = purgatory.statistics()
@@ -148,7 +148,7 @@ def test_histograms_tell_how_long_and_how_late(purgatory: Purgatory, timer: Manu
 
 
 def test_top_keys_have_most_watchers(purgatory: Purgatory) -> None:
-    """Most first, as many as asked for."""
+    """The keys come in descending order, as many as requested."""
     for number in range(10):
         for _ in range(number + 1):
             watch(purgatory, number)
@@ -159,21 +159,21 @@ def test_top_keys_have_most_watchers(purgatory: Purgatory) -> None:
 
 
 class Recorder(Instrument):
-    """Notes what it is told."""
+    """An instrument that records its calls."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, object, int]] = []
 
     def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:
-        """Read all an instrument may read."""
+        """Read every field that an instrument may read."""
         assert operation.created <= operation.finished
         self.seen.append(
             (purgatory, str(operation.outcome), operation.completed_by, operation.checks)
         )
 
 
-def test_instruments_are_told_once_of_every_operation(timer: ManualTimer) -> None:
-    """Whatever ended it, first tries included."""
+def test_instruments_are_called_once_for_every_operation(timer: ManualTimer) -> None:
+    """This holds for every kind of end, first tries included."""
     recorder = Recorder()
     purgatory = Purgatory("room", timer=timer, instruments=[recorder])
 
@@ -192,8 +192,8 @@ def test_instruments_are_told_once_of_every_operation(timer: ManualTimer) -> Non
     ]
 
 
-def test_an_instrument_that_raises_stops_nobody(timer: ManualTimer) -> None:
-    """The operation has ended as it should, the next instrument is told, the error is reported."""
+def test_an_instrument_that_raises_stops_no_operation(timer: ManualTimer) -> None:
+    """The operation ends as usual, the next instrument is called, the error is reported."""
 
     class Broken(Instrument):
         def operation_finished(self, purgatory: str, operation: FinishedOperation) -> None:
@@ -217,7 +217,7 @@ def test_an_instrument_that_raises_stops_nobody(timer: ManualTimer) -> None:
 
 @pytest.fixture
 def events() -> Iterator[list[structlog.typing.EventDict]]:
-    """What structlog is given by an application that configured it."""
+    """The events that an application with a configured structlog receives."""
     structlog.configure(cache_logger_on_first_use=False)
     try:
         with structlog.testing.capture_logs() as captured:
@@ -229,7 +229,7 @@ def events() -> Iterator[list[structlog.typing.EventDict]]:
 def test_an_event_for_every_filling(
     events: list[structlog.typing.EventDict], timer: ManualTimer
 ) -> None:
-    """Once while it stays full, again when it was emptier in between."""
+    """There is one event while the purgatory stays full, and another after it was emptier."""
     purgatory = Purgatory("small", timer=timer, max_pending=1)
 
     for _ in range(2):
@@ -251,7 +251,7 @@ def test_an_event_for_every_filling(
 async def test_an_event_for_closing_with_pending(
     events: list[structlog.typing.EventDict], timer: ManualTimer
 ) -> None:
-    """Once, with their number; none when nobody waits."""
+    """There is one event with their number, and none without pending operations."""
     quiet, crowded = Purgatory("quiet", timer=timer), Purgatory("crowded", timer=timer)
     watch(crowded, "a", "b")
     watch(crowded, "a")
@@ -274,7 +274,7 @@ async def test_an_event_for_closing_with_pending(
 def test_an_event_for_a_failed_operation(
     events: list[structlog.typing.EventDict], purgatory: Purgatory, timer: ManualTimer
 ) -> None:
-    """With the operation and its keys."""
+    """The event has the operation and its keys."""
     gate = watch(purgatory, "k")
     gate.fail = True
     gate.force_complete()
@@ -291,10 +291,10 @@ def test_an_event_for_a_failed_operation(
         timer.advance(0)
 
 
-def test_events_are_silent_where_nobody_listens(
+def test_events_are_silent_without_a_configured_logger(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, timer: ManualTimer
 ) -> None:
-    """Nothing is printed; the standard library's logger has them for who wants them."""
+    """Nothing is printed; the standard library's logger receives the events."""
     assert not structlog.is_configured()
     purgatory = Purgatory("small", timer=timer, max_pending=1)
     watch(purgatory, "k")

@@ -1,7 +1,8 @@
-"""Whatever the order of calls, a purgatory does what polling every operation would do.
+"""For any order of calls, a purgatory behaves as if it polled every operation.
 
-The oracle is a list of all operations, their conditions and deadlines; it has no watch lists, no
-heaps and no wheel. After each step both must agree on who is over, how, and through which key.
+The oracle is a list of all operations with their conditions and deadlines; it has no watch lists,
+no heaps and no wheel. After each step both must agree on the ended operations, their outcomes and
+the keys that completed them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MAX_PENDING = 12
 
 
 class Probe(DelayedOperation[int]):
-    """An operation whose condition a test flips, and that may act when it ends."""
+    """An operation whose condition the test sets, with an optional action at its end."""
 
     def __init__(self, number: int, timeout: float, action: Action | None) -> None:
         super().__init__(timeout)
@@ -33,7 +34,7 @@ class Probe(DelayedOperation[int]):
         self.ends: list[Outcome] = []
 
     def try_complete(self) -> bool:
-        """As the condition says."""
+        """Return or do what the condition says."""
         if self.condition == "raising":
             raise ZeroDivisionError
         if self.condition == "forcing":
@@ -41,7 +42,7 @@ class Probe(DelayedOperation[int]):
         return self.condition == "open"
 
     def on_complete(self) -> int:
-        """Count and act."""
+        """Count the call and run the action."""
         self.ends.append(self.outcome)
         if self.action is not None:
             self.action(self)
@@ -52,7 +53,7 @@ Action = Callable[[Probe], object]
 
 
 class PurgatoryMatchesPolling(RuleBasedStateMachine):
-    """Drives a purgatory and the oracle by the same calls."""
+    """Drive a purgatory and the oracle with the same calls."""
 
     @initialize(purge_interval=st.sampled_from([None, 0, 1, 3, 1000]))
     def open(self, purge_interval: int | None) -> None:
@@ -70,7 +71,7 @@ class PurgatoryMatchesPolling(RuleBasedStateMachine):
     # --- the oracle ---------------------------------------------------------------------------
 
     def poll(self, key: object, limit: int = 1000) -> int:
-        """Ask everybody who waits for *key*, oldest first, then whom their ends ask for."""
+        """Try all operations under *key*, oldest first, then the keys that their ends check."""
         queue: list[object] = [key]
         counts: list[int] = []
         while queue:
@@ -90,7 +91,7 @@ class PurgatoryMatchesPolling(RuleBasedStateMachine):
         return counts[0]
 
     def end(self, probe: Probe, outcome: Outcome) -> list[object]:
-        """End one and those its action ends at once; returns the keys its action checks."""
+        """End an operation and those that its action ends at once; return the keys it checks."""
         self.expected[probe] = outcome
         action = probe.action
         if outcome is Outcome.CANCELLED or action is None:
@@ -103,16 +104,16 @@ class PurgatoryMatchesPolling(RuleBasedStateMachine):
         return []
 
     def waiting(self) -> list[Probe]:
-        """Who has not ended."""
+        """Return the operations that have not ended."""
         return [probe for probe in self.probes if self.expected[probe] is Outcome.PENDING]
 
     def follow(self, keys: list[object]) -> None:
-        """Poll the keys that an end outside a check asked for."""
+        """Poll the keys that an end outside a check has checked."""
         for key in keys:
             self.poll(key)
 
     def advance(self, seconds: int) -> None:
-        """Let time pass; errors that nobody awaits come out of the manual timer."""
+        """Let time pass; the manual timer raises the errors of operations without awaiters."""
         try:
             self.timer.advance(seconds)
         except ExceptionGroup as group:
@@ -127,7 +128,7 @@ class PurgatoryMatchesPolling(RuleBasedStateMachine):
         act_on=KEYS,
     )
     def watch(self, keys: list[str], timeout: float, act: str, act_on: str) -> None:
-        """Watch a new operation, closed at first."""
+        """Watch a new operation whose condition is not met."""
         action: Action | None = None
         if act:
             action = (Check if act == "check" else CancelAll)(self.purgatory, act_on)
@@ -143,23 +144,23 @@ class PurgatoryMatchesPolling(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting())
     @rule(data=st.data(), condition=st.sampled_from(["closed", "open", "forcing", "raising"]))
     def flip(self, data: st.DataObject, condition: str) -> None:
-        """Change a condition; nobody is told."""
+        """Change a condition without a check."""
         data.draw(st.sampled_from(self.waiting())).condition = condition
 
     @rule(key=KEYS)
     def check(self, key: str) -> None:
-        """Check all."""
+        """Check a key."""
         assert self.purgatory.check_and_complete(key) == self.poll(key)
 
     @rule(key=KEYS, limit=st.integers(1, 3))
     def check_some(self, key: str, limit: int) -> None:
-        """Check with a limit."""
+        """Check a key with a limit."""
         assert self.purgatory.check_and_complete(key, limit=limit) == self.poll(key, limit)
 
     @precondition(lambda self: self.probes)
     @rule(data=st.data(), force=st.booleans())
     def end_one(self, data: st.DataObject, *, force: bool) -> None:
-        """Force or cancel any, over or not: it wins exactly if nobody has before."""
+        """Force or cancel any operation; the call has an effect only if it has not ended."""
         probe = data.draw(st.sampled_from(self.probes))
         wins = self.expected[probe] is Outcome.PENDING
         if wins:
@@ -169,7 +170,7 @@ class PurgatoryMatchesPolling(RuleBasedStateMachine):
 
     @rule(key=KEYS)
     def cancel_for_key(self, key: str) -> None:
-        """Cancel all who watch it."""
+        """Cancel all operations under the key."""
         expected = [probe for probe in self.waiting() if key in probe.keys]
         for probe in expected:
             self.end(probe, Outcome.CANCELLED)
@@ -178,7 +179,7 @@ class PurgatoryMatchesPolling(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(1, 4))
     def let_time_pass(self, seconds: int) -> None:
-        """Expire what is due, second by second, oldest first."""
+        """Expire due operations, second by second, oldest first."""
         for _ in range(seconds):
             self.now += 1
             self.advance(1)
@@ -189,7 +190,7 @@ class PurgatoryMatchesPolling(RuleBasedStateMachine):
     @rule(drain=st.sampled_from(["expire", "cancel"]))
     @precondition(lambda self: len(self.probes) > 15)
     def close_and_open_another(self, drain: Drain) -> None:
-        """Close; whoever was left has one end, and nobody comes in any more."""
+        """Close: every pending operation has one end, and new operations are refused."""
         outcome = Outcome.EXPIRED if drain == "expire" else Outcome.CANCELLED
         left = self.waiting()
         asyncio.run(self.purgatory.aclose(drain=drain))
@@ -204,7 +205,7 @@ class PurgatoryMatchesPolling(RuleBasedStateMachine):
 
     @invariant()
     def agree(self) -> None:
-        """Same ends, one each, and a recount of every number."""
+        """Compare the ends of all operations and recount every number."""
         if not hasattr(self, "probes"):
             return
         self.advance(0)
@@ -233,22 +234,22 @@ class PurgatoryMatchesPolling(RuleBasedStateMachine):
 
 
 class Check:
-    """Checks a key when its operation ends."""
+    """An action that checks a key at the end of its operation."""
 
     def __init__(self, purgatory: Purgatory, key: str) -> None:
         self.purgatory = purgatory
         self.key = key
 
     def __call__(self, probe: Probe) -> None:
-        """Check."""
+        """Check the key."""
         self.purgatory.check_and_complete(self.key)
 
 
 class CancelAll(Check):
-    """Empties a key when its operation ends."""
+    """An action that cancels all operations under a key at the end of its operation."""
 
     def __call__(self, probe: Probe) -> None:
-        """Cancel all who watch the key."""
+        """Cancel all operations under the key."""
         self.purgatory.cancel_for_key(self.key)
 
 

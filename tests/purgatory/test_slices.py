@@ -1,4 +1,4 @@
-"""A key with a crowd: `budget=` completes it in slices, and the loop has its turns between."""
+"""Many operations under one key: `budget=` completes them in slices with loop turns between."""
 
 import asyncio
 import math
@@ -13,11 +13,11 @@ Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 pytestmark = pytest.mark.both_loops
 
-SHORTEST = 1e-9  # a budget that one operation uses up: a slice is one operation
+SHORTEST = 1e-9  # less than one operation takes: each slice completes one operation
 
 
 class Gate(DelayedOperation[None]):
-    """Completes once it is opened."""
+    """An operation that completes once it is opened."""
 
     def __init__(self, order: list[int] | None = None, number: int = 0) -> None:
         super().__init__(30.0)
@@ -26,17 +26,17 @@ class Gate(DelayedOperation[None]):
         self.number = number
 
     def try_complete(self) -> bool:
-        """Whether it is open."""
+        """Return whether the gate is open."""
         return self.open
 
     def on_complete(self) -> None:
-        """Note who came when."""
+        """Record the order of completion."""
         if self.order is not None:
             self.order.append(self.number)
 
 
-def crowd(purgatory: Purgatory, size: int, order: list[int] | None = None) -> list[Gate]:
-    """Open operations that all watch "k"."""
+def watch_many(purgatory: Purgatory, size: int, order: list[int] | None = None) -> list[Gate]:
+    """Return open operations that all watch "k"."""
     gates = [Gate(order, number) for number in range(size)]
     for gate in gates:
         assert not purgatory.try_complete_else_watch(gate, ["k"])
@@ -45,10 +45,10 @@ def crowd(purgatory: Purgatory, size: int, order: list[int] | None = None) -> li
 
 
 @pytest.mark.slow
-async def test_a_crowd_completes_in_slices(running: Purgatory, until: Until) -> None:
-    """100,000 watchers, oldest first; meanwhile others have many turns."""
+async def test_many_operations_complete_in_slices(running: Purgatory, until: Until) -> None:
+    """100,000 operations complete, oldest first; other callbacks run in between."""
     order: list[int] = []
-    crowd(running, 100_000, order)
+    watch_many(running, 100_000, order)
     turns = 0
     done = asyncio.Event()
 
@@ -70,11 +70,11 @@ async def test_a_crowd_completes_in_slices(running: Purgatory, until: Until) -> 
     assert running.watched == 0
 
 
-async def test_who_was_not_asked_yet_can_still_be_cancelled(
+async def test_an_operation_not_yet_tried_can_be_cancelled(
     running: Purgatory, until: Until
 ) -> None:
-    """Between two slices; the slices go on behind it."""
-    gates = crowd(running, 5)
+    """The operation is cancelled between two slices, and the slices continue."""
+    gates = watch_many(running, 5)
 
     assert running.check_and_complete("k", budget=SHORTEST) == 1
     gates[1].cancel()
@@ -85,9 +85,9 @@ async def test_who_was_not_asked_yet_can_still_be_cancelled(
 
 
 async def test_a_check_of_the_same_key_meanwhile(running: Purgatory, until: Until) -> None:
-    """It asks all who are left at once, the slices then find nobody; each completes once."""
+    """The check completes all the rest at once, and the slices find nothing more."""
     order: list[int] = []
-    crowd(running, 50, order)
+    watch_many(running, 50, order)
 
     first = running.check_and_complete("k", budget=SHORTEST)
     rest = running.check_and_complete("k")
@@ -99,9 +99,9 @@ async def test_a_check_of_the_same_key_meanwhile(running: Purgatory, until: Unti
 
 
 async def test_two_sliced_checks_share_the_work(running: Purgatory, until: Until) -> None:
-    """Both walk the same list; nobody is asked who is over."""
+    """Both traverse the same list; an ended operation is not tried again."""
     order: list[int] = []
-    gates = crowd(running, 50, order)
+    gates = watch_many(running, 50, order)
 
     running.check_and_complete("k", budget=SHORTEST)
     running.check_and_complete("k", budget=SHORTEST)
@@ -111,12 +111,12 @@ async def test_two_sliced_checks_share_the_work(running: Purgatory, until: Until
     assert {gate.checks for gate in gates} == {3}
 
 
-async def test_newcomers_are_left_to_the_next_check(running: Purgatory, until: Until) -> None:
-    """The slices end with those who watched when the check began."""
-    gates = crowd(running, 5)
+async def test_later_operations_wait_for_the_next_check(running: Purgatory, until: Until) -> None:
+    """The slices end with the operations that were pending when the check began."""
+    gates = watch_many(running, 5)
     running.check_and_complete("k", budget=SHORTEST)
 
-    newcomers = crowd(running, 5)
+    newcomers = watch_many(running, 5)
     await until(lambda: all(gate.is_completed() for gate in gates))
     await asyncio.sleep(0)
 
@@ -125,8 +125,8 @@ async def test_newcomers_are_left_to_the_next_check(running: Purgatory, until: U
 
 
 async def test_the_limit_holds_over_all_slices(running: Purgatory, until: Until) -> None:
-    """Not for each of them."""
-    gates = crowd(running, 10)
+    """The limit does not apply to each slice separately."""
+    gates = watch_many(running, 10)
 
     running.check_and_complete("k", limit=4, budget=SHORTEST)
     await until(lambda: len(running) == 6)
@@ -138,8 +138,8 @@ async def test_the_limit_holds_over_all_slices(running: Purgatory, until: Until)
 
 @pytest.mark.parametrize("drain", ["expire", "cancel"])
 async def test_closing_between_slices(running: Purgatory, drain: Drain) -> None:
-    """Who was not asked yet ends as the drain says, and the slices end as well."""
-    gates = crowd(running, 5)
+    """Operations that were not tried end as the mode says, and the slices end as well."""
+    gates = watch_many(running, 5)
     running.check_and_complete("k", budget=SHORTEST)
 
     await running.aclose(drain=drain)
@@ -152,8 +152,8 @@ async def test_closing_between_slices(running: Purgatory, drain: Drain) -> None:
 async def test_a_sliced_check_from_within_a_check_comes_later(
     running: Purgatory, until: Until
 ) -> None:
-    """On a turn of its own, so that the check under way keeps to its time."""
-    gates = crowd(running, 3)
+    """It runs on a later turn, so that the running check keeps its time limit."""
+    gates = watch_many(running, 3)
     nested: list[int] = []
 
     class Outer(Gate):
@@ -171,7 +171,7 @@ async def test_a_sliced_check_from_within_a_check_comes_later(
 async def test_a_condition_that_raises_in_a_slice_ends_alone(
     running: Purgatory, until: Until
 ) -> None:
-    """The following slices go on."""
+    """The following slices continue."""
 
     class Faulty(Gate):
         def try_complete(self) -> bool:
@@ -182,7 +182,7 @@ async def test_a_condition_that_raises_in_a_slice_ends_alone(
     faulty = Faulty()
     waiting = running.watch(faulty, ["k"])
     faulty.open = True
-    gates = crowd(running, 3)
+    gates = watch_many(running, 3)
 
     running.check_and_complete("k", budget=SHORTEST)
     await until(lambda: not len(running))
@@ -192,14 +192,14 @@ async def test_a_condition_that_raises_in_a_slice_ends_alone(
     assert all(gate.outcome is Outcome.COMPLETED for gate in gates)
 
 
-async def test_nobody_to_ask(running: Purgatory) -> None:
-    """An unknown key is no error here either."""
+async def test_a_sliced_check_of_an_unknown_key(running: Purgatory) -> None:
+    """A key without operations raises no error."""
     assert running.check_and_complete("nobody", budget=0.001) == 0
 
 
 @pytest.mark.parametrize("budget", [0, -1, math.nan])
 async def test_a_bad_budget_is_refused(running: Purgatory, budget: float) -> None:
-    """With its value."""
+    """The error text has the value."""
     with pytest.raises(ValueError, match="budget must"):
         running.check_and_complete("k", budget=budget)
     with pytest.raises(TypeError, match="budget must be a number of seconds"):
@@ -207,6 +207,6 @@ async def test_a_bad_budget_is_refused(running: Purgatory, budget: float) -> Non
 
 
 def test_a_manual_timer_has_no_turns_to_slice(purgatory: Purgatory) -> None:
-    """The error says so."""
+    """The error says that slices need a loop."""
     with pytest.raises(ValueError, match=r"budget must be None without a loop, got 0\.005"):
         purgatory.check_and_complete("k", budget=0.005)

@@ -1,4 +1,4 @@
-"""News from other threads: a burst costs one wake-up of the loop, and nothing is lost."""
+"""Calls from other threads: a burst costs one wake-up of the loop, and nothing is lost."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -17,15 +17,15 @@ THREADS = 8
 
 
 class Gate(DelayedOperation[None]):
-    """Completes at the first check after it was watched."""
+    """An operation that completes at the first check after it was watched."""
 
     def try_complete(self) -> bool:
-        """True for a check."""
+        """Return True in a check."""
         return self.checks > 2
 
 
 class CountingLoop(asyncio.SelectorEventLoop):
-    """Counts how often it was woken from another thread."""
+    """A loop that counts its wake-ups from other threads."""
 
     wakeups = 0
 
@@ -35,7 +35,7 @@ class CountingLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        """Count, and do as usual."""
+        """Count the call and forward it."""
         self.wakeups += 1
         return super().call_soon_threadsafe(callback, *args, context=context)
 
@@ -57,7 +57,7 @@ def in_threads(work: Callable[[int], object]) -> None:
 
 
 def test_a_burst_from_eight_threads_wakes_the_loop_once() -> None:
-    """4,000 checks and 4,000 advances while the loop is busy: one wake-up, all of them done."""
+    """4,000 checks and 4,000 advances while the loop is busy cause one wake-up."""
     loop = CountingLoop()
 
     async def main() -> tuple[int, int]:
@@ -72,9 +72,9 @@ def test_a_burst_from_eight_threads_wakes_the_loop_once() -> None:
                     purgatory.advance_threadsafe(number, 1)
 
             before = loop.wakeups
-            in_threads(work)  # in the loop's own thread: it cannot turn meanwhile
+            in_threads(work)  # in the loop's own thread, so that the loop cannot run meanwhile
             burst = loop.wakeups - before
-            while len(purgatory):  # noqa: ASYNC110 - no event tells when threads are through
+            while len(purgatory):  # noqa: ASYNC110 - the threads set no event
                 await asyncio.sleep(0)
             return burst, purgatory.statistics().completed
 
@@ -84,7 +84,7 @@ def test_a_burst_from_eight_threads_wakes_the_loop_once() -> None:
 
 @pytest.mark.both_loops
 async def test_nothing_is_lost_while_the_loop_turns(running: Purgatory, until: Until) -> None:
-    """Threads and loop at work at once; every operation completes, each exactly once."""
+    """Threads and loop work at the same time; every operation completes exactly once."""
     gates = [Gate(30) for _ in range(2_000)]
     for number, gate in enumerate(gates):
         running.try_complete_else_watch(gate, [number])
@@ -104,7 +104,7 @@ async def test_nothing_is_lost_while_the_loop_turns(running: Purgatory, until: U
 async def test_a_condition_met_by_a_thread_is_never_missed(
     running: Purgatory, until: Until
 ) -> None:
-    """Eight threads, 100 operations each, 20 checks of each; only the last finds its condition."""
+    """Eight threads, 100 operations each, 20 checks of each; only the last one completes."""
     met: set[tuple[int, int]] = set()
 
     def met_for(key: tuple[int, int]) -> Callable[[], bool]:
@@ -128,7 +128,7 @@ async def test_a_condition_met_by_a_thread_is_never_missed(
 
 @pytest.mark.both_loops
 async def test_calls_of_one_thread_keep_their_order(running: Purgatory, until: Until) -> None:
-    """A counter ends at the last value, though a smaller one would be ignored."""
+    """The counter ends at the last value; it would ignore a smaller one."""
     waiting = [running.wait_until({"k": number}, 30) for number in range(500)]
 
     def work() -> None:
@@ -141,8 +141,8 @@ async def test_calls_of_one_thread_keep_their_order(running: Purgatory, until: U
 
 
 @pytest.mark.both_loops
-async def test_what_was_handed_over_before_the_closing_counts() -> None:
-    """It is done before the others expire; later calls raise."""
+async def test_calls_made_before_the_closing_take_effect() -> None:
+    """Such calls take effect before the rest expires; later calls raise."""
     async with Timer() as timer:
         purgatory = Purgatory(timer=timer)
         waiting = purgatory.wait_until({"k": 1}, 30)
@@ -161,7 +161,7 @@ async def test_what_was_handed_over_before_the_closing_counts() -> None:
 
 
 def test_a_closed_loop_is_a_closed_purgatory() -> None:
-    """The thread gets the clear error, not one of asyncio's."""
+    """The thread gets the purgatory's error instead of asyncio's."""
 
     async def main() -> Purgatory:
         return Purgatory()
@@ -174,7 +174,7 @@ def test_a_closed_loop_is_a_closed_purgatory() -> None:
 
 @pytest.mark.both_loops
 async def test_bad_values_are_refused_in_the_thread(running: Purgatory) -> None:
-    """Not later, where nobody would know who sent them."""
+    """The call in the thread raises; later the caller would be unknown."""
     unhashable = cast(Hashable, ["k"])
 
     with pytest.raises(TypeError, match=r"^key must be hashable, got"):
@@ -186,7 +186,7 @@ async def test_bad_values_are_refused_in_the_thread(running: Purgatory) -> None:
 
 
 def test_a_manual_timer_has_no_loop_to_wake(purgatory: Purgatory) -> None:
-    """The error says so."""
+    """The error names the missing loop."""
     with pytest.raises(
         ValueError, match="must have a loop for calls from threads, got a ManualTimer"
     ):

@@ -1,4 +1,4 @@
-"""Waiting for counters: `wait_until` and `advance`, whose cost is what completes."""
+"""Waiting for counters: `wait_until` and `advance`, which costs only the completed waiters."""
 
 import asyncio
 import math
@@ -17,29 +17,29 @@ pytestmark = pytest.mark.both_loops
 
 
 def future(waiting: Awaitable[bool]) -> "asyncio.Future[bool]":
-    """The future that `wait_until` returned."""
+    """Return the future that `wait_until` returned."""
     return cast("asyncio.Future[bool]", waiting)
 
 
 def done(*waiting: Awaitable[bool]) -> list[bool]:
-    """Which of them are over."""
+    """Return which of the futures are done."""
     return [future(each).done() for each in waiting]
 
 
 async def test_waiters_complete_as_the_counter_passes_their_thresholds(
     purgatory: Purgatory,
 ) -> None:
-    """Waiting for 3, 1 and 5: the values 1 to 5 complete 1, 0, 1, 0 and 1 of them."""
+    """For thresholds 3, 1 and 5 the values 1 to 5 complete 1, 0, 1, 0 and 1 waiters."""
     three, one, five = (purgatory.wait_until({"k": least}, 30) for least in (3, 1, 5))
 
     assert [purgatory.advance("k", value) for value in range(1, 6)] == [1, 0, 1, 0, 1]
     assert (await three, await one, await five) == (True, True, True)
 
 
-async def test_they_expire_in_the_order_of_their_deadlines(
+async def test_waiters_expire_in_the_order_of_their_deadlines(
     purgatory: Purgatory, timer: ManualTimer
 ) -> None:
-    """Timeouts of 50, 100 and 200 ms: the number of waiters falls one by one."""
+    """With timeouts of 50, 100 and 200 ms the number of waiters falls one by one."""
     waiting = [purgatory.wait_until({"k": 1}, seconds) for seconds in (0.05, 0.2, 0.1)]
 
     seen: list[tuple[int, list[bool]]] = []
@@ -58,7 +58,7 @@ async def test_they_expire_in_the_order_of_their_deadlines(
 
 
 async def test_a_value_reached_already_completes_at_once(purgatory: Purgatory) -> None:
-    """Without a trace; the value is remembered though nobody waited when it came."""
+    """Nothing stays registered; a counter keeps its value without any waiter."""
     assert purgatory.advance("k", 10) == 0
 
     waiting = purgatory.wait_until({"k": 10}, 30)
@@ -69,7 +69,7 @@ async def test_a_value_reached_already_completes_at_once(purgatory: Purgatory) -
 
 
 async def test_a_smaller_value_is_ignored(purgatory: Purgatory) -> None:
-    """A counter never goes back."""
+    """A counter never decreases."""
     purgatory.advance("k", 10)
 
     assert purgatory.advance("k", 3) == 0
@@ -78,7 +78,7 @@ async def test_a_smaller_value_is_ignored(purgatory: Purgatory) -> None:
 
 
 async def test_all_means_every_key(purgatory: Purgatory) -> None:
-    """In whatever order they come; completed by the last."""
+    """The keys may arrive in any order; the last one completes the waiter."""
     waiting = purgatory.wait_until({"a": 5, "b": 3}, 30)
     (operation,) = purgatory.pending()
 
@@ -92,7 +92,7 @@ async def test_all_means_every_key(purgatory: Purgatory) -> None:
 
 
 async def test_any_means_the_first_key(purgatory: Purgatory) -> None:
-    """The others forget it at once."""
+    """The waiter leaves the other keys at once."""
     waiting = purgatory.wait_until({"a": 5, "b": 3}, 30, mode="any")
     (operation,) = purgatory.pending()
 
@@ -105,7 +105,7 @@ async def test_any_means_the_first_key(purgatory: Purgatory) -> None:
 
 
 async def test_keys_reached_before_count(purgatory: Purgatory) -> None:
-    """`all` waits for the rest only, `any` for nothing."""
+    """`all` waits only for the remaining keys, `any` completes at once."""
     purgatory.advance("a", 5)
 
     rest = purgatory.wait_until({"a": 5, "b": 3}, 30)
@@ -116,7 +116,7 @@ async def test_keys_reached_before_count(purgatory: Purgatory) -> None:
 
 
 async def test_equal_thresholds_complete_first_come_first_served(purgatory: Purgatory) -> None:
-    """Lower thresholds before, and an int and a float of the same value are equal."""
+    """Lower thresholds complete before; an int and a float of the same value are equal."""
     order: list[str] = []
     for name, least in (("c", 2), ("a", 1), ("d", 2.0), ("b", 1.0), ("e", 2)):
         waiting = future(purgatory.wait_until({"k": least}, 30))
@@ -129,7 +129,7 @@ async def test_equal_thresholds_complete_first_come_first_served(purgatory: Purg
 
 
 async def test_integers_beyond_floats_are_exact(purgatory: Purgatory) -> None:
-    """2**53 + 1 is not 2**53, nor is 10**30 + 1 10**30, though their floats are."""
+    """2**53 + 1 differs from 2**53, and 10**30 + 1 from 10**30, though their floats are equal."""
     far = purgatory.wait_until({"float": 2**53 + 1}, 30)
     assert purgatory.advance("float", 2.0**53) == 0
     assert purgatory.advance("float", 2.0**53 + 2) == 1
@@ -142,7 +142,7 @@ async def test_integers_beyond_floats_are_exact(purgatory: Purgatory) -> None:
 
 
 async def test_infinity_is_a_threshold_like_any_other(purgatory: Purgatory) -> None:
-    """Reached by infinity alone; minus infinity by the first value."""
+    """Only infinity reaches an infinite threshold; any value reaches minus infinity."""
     high = purgatory.wait_until({"k": math.inf}, 30)
     low = purgatory.wait_until({"k": -math.inf}, 30)
 
@@ -172,7 +172,7 @@ async def test_bad_arguments_are_refused_without_a_trace(
     error: type[Exception],
     text: str,
 ) -> None:
-    """Value and legal range are in the text."""
+    """The error text has the value and the legal range."""
     with pytest.raises(error, match=text):
         purgatory.wait_until(thresholds, options.get("timeout", 30), options.get("mode", "all"))
 
@@ -190,15 +190,15 @@ async def test_bad_arguments_are_refused_without_a_trace(
 async def test_a_bad_value_is_refused(
     purgatory: Purgatory, value: int, error: type[Exception], text: str
 ) -> None:
-    """It leaves the counter as it was."""
+    """The counter is unchanged."""
     with pytest.raises(error, match=text):
         purgatory.advance("k", value)
 
     assert not purgatory.forget("k")
 
 
-async def test_forget_drops_the_value_and_nobody_else(purgatory: Purgatory) -> None:
-    """Who waits goes on waiting; a counter may then begin anew, and lower."""
+async def test_forget_drops_the_value_and_no_waiter(purgatory: Purgatory) -> None:
+    """Waiters continue to wait; the counter may then begin again with a lower value."""
     purgatory.advance("k", 10)
     waiting = purgatory.wait_until({"k": 20}, 30)
 
@@ -213,7 +213,7 @@ async def test_forget_drops_the_value_and_nobody_else(purgatory: Purgatory) -> N
 
 
 async def test_forget_with_an_error_ends_the_waiters(purgatory: Purgatory) -> None:
-    """Each gets an error of its own; waiters for other counters and a later value are no part."""
+    """Each waiter gets its own error; waiters of other counters and later values are unaffected."""
     purgatory.advance("k", 10)
     waiting = [purgatory.wait_until({"k": 20 + number}, 30) for number in range(3)]
     both = purgatory.wait_until({"k": 20, "other": 1}, 30, mode="any")
@@ -244,7 +244,7 @@ async def test_forget_refuses_an_error_that_cannot_be_called(purgatory: Purgator
 async def test_counters_without_value_or_waiters_are_forgotten(
     purgatory: Purgatory, timer: ManualTimer
 ) -> None:
-    """By completion of another key, by timeout and by cancellation."""
+    """They go after completion by another key, a timeout and a cancellation."""
     by_other = purgatory.wait_until({"a": 1, "b": 1}, 30, mode="any")
     expired = purgatory.wait_until({"c": 1}, 1)
     cancelled = future(purgatory.wait_until({"d": 1}, 30))
@@ -260,7 +260,7 @@ async def test_counters_without_value_or_waiters_are_forgotten(
 
 
 async def test_the_limit_holds_for_waiters_of_counters(timer: ManualTimer) -> None:
-    """One too many leaves no trace."""
+    """A refused waiter leaves nothing registered."""
     purgatory = Purgatory(timer=timer, max_pending=1)
     waiting = purgatory.wait_until({"a": 1}, 30)
 
@@ -274,7 +274,7 @@ async def test_the_limit_holds_for_waiters_of_counters(timer: ManualTimer) -> No
 
 
 async def test_advancing_from_within_is_queued(purgatory: Purgatory) -> None:
-    """A chain of 10,000 counters, each advanced by the end of the one before, needs no stack."""
+    """A chain of 10,000 counters, each advanced by the previous end, does not use the stack."""
     count = 10_000
 
     class Step:
@@ -298,7 +298,7 @@ async def test_advancing_from_within_is_queued(purgatory: Purgatory) -> None:
 
 
 async def test_cancel_for_key_finds_waiters_of_counters_too(purgatory: Purgatory) -> None:
-    """A key may have watchers and a counter; both are cancelled, pending and counted under it."""
+    """A key may have watchers and a counter; `pending` and `cancel_for_key` cover both."""
     purgatory.wait_until({"k": 1, "other": 1}, 30)
     purgatory.wait_for(lambda: False, ["k"], 30)
 
@@ -311,7 +311,7 @@ async def test_cancel_for_key_finds_waiters_of_counters_too(purgatory: Purgatory
 
 @pytest.mark.parametrize("order", [1, -1], ids=["ascending", "descending"])
 async def test_an_advance_costs_what_completes(purgatory: Purgatory, order: int) -> None:
-    """With 10,000 waiters, one is asked per advance, and one is taken out."""
+    """With 10,000 waiters each advance tries one of them and removes one."""
     waiting = [purgatory.wait_until({"k": number}, 30) for number in range(10_000)[::order]]
     counter = purgatory._counters.get("k")
     assert isinstance(counter, Counter)
@@ -329,7 +329,7 @@ async def test_an_advance_costs_what_completes(purgatory: Purgatory, order: int)
 
 @pytest.mark.parametrize("order", [1, -1], ids=["ascending", "descending"])
 async def test_tombstones_are_compacted(purgatory: Purgatory, order: int) -> None:
-    """Waiters that leave another way do not pile up, nor does the order suffer."""
+    """Waiters that end otherwise do not accumulate, and the order is kept."""
     numbers = range(5_000)[::order]
     waiting = {number: future(purgatory.wait_until({"k": number}, 30)) for number in numbers}
     counter = purgatory._counters.get("k")
@@ -352,7 +352,7 @@ async def test_tombstones_are_compacted(purgatory: Purgatory, order: int) -> Non
 async def test_any_order_completes_what_the_definition_says(
     thresholds: list[dict[str, int]], steps: list[tuple[str, int]], mode: Mode
 ) -> None:
-    """After every advance exactly those are over whose thresholds the counters have reached."""
+    """After every advance exactly the waiters are done whose thresholds were reached."""
     purgatory = Purgatory(timer=ManualTimer())
     waiting = [purgatory.wait_until(each, 30, mode=mode) for each in thresholds]
     values: dict[str, int] = {}
@@ -373,10 +373,10 @@ async def test_any_order_completes_what_the_definition_says(
     assert purgatory.watched == 0
 
 
-async def test_a_counter_that_was_forgotten_leaves_its_successor_alone(
+async def test_a_forgotten_counter_does_not_affect_its_successor(
     purgatory: Purgatory,
 ) -> None:
-    """Who waited for the old one takes only that along when it ends."""
+    """The end of a waiter of the old counter does not affect the new counter."""
     first = purgatory.wait_until({"a": 1, "b": 1}, 30)
     purgatory.advance("b", 1)
     purgatory.forget("b")
@@ -388,25 +388,25 @@ async def test_a_counter_that_was_forgotten_leaves_its_successor_alone(
     assert done(first, second) == [True, True]
 
 
-async def test_a_key_that_cannot_be_compared_any_more_holds_nobody_up(
+async def test_a_key_that_can_no_longer_be_compared_stops_no_waiter(
     purgatory: Purgatory, timer: ManualTimer
 ) -> None:
-    """Its waiters end as any other, and leave their other keys."""
+    """Its waiters end as usual and leave their other keys."""
 
-    class Fickle:
+    class SpoiltKey:
         spoilt = False
 
         def __hash__(self) -> int:
             return 1
 
         def __eq__(self, other: object) -> bool:
-            if Fickle.spoilt:
+            if SpoiltKey.spoilt:
                 raise ValueError("not to be compared")
             return self is other
 
-    decoy = purgatory.wait_until({Fickle(): 1}, 30)
-    waiting = purgatory.wait_until({Fickle(): 1, "a": 1}, 30, mode="any")
-    Fickle.spoilt = True
+    decoy = purgatory.wait_until({SpoiltKey(): 1}, 30)
+    waiting = purgatory.wait_until({SpoiltKey(): 1, "a": 1}, 30, mode="any")
+    SpoiltKey.spoilt = True
 
     assert purgatory.advance("a", 1) == 1
 

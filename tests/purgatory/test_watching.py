@@ -1,4 +1,4 @@
-"""Watching keys: who is asked, in which order, and what is refused. All of it without a loop."""
+"""Watching keys without a loop: which conditions are tried, in which order, and the errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNHASHABLE = cast(Hashable, ["k"])
 
 
 class Gate(DelayedOperation[str]):
-    """Completes once it is opened; remembers what was called."""
+    """An operation that completes once it is opened, and records its calls."""
 
     def __init__(self, timeout: Delay | None = 30.0, name: str = "") -> None:
         super().__init__(timeout)
@@ -35,35 +35,35 @@ class Gate(DelayedOperation[str]):
         self.calls: list[str] = []
 
     def try_complete(self) -> bool:
-        """Kafka's form: ask, and force when met."""
+        """Force the operation if the condition is met, as in Kafka."""
         self.calls.append("try")
         return self.open and self.force_complete()
 
     def on_complete(self) -> str:
-        """Note the outcome it sees."""
+        """Record the present outcome."""
         self.calls.append(self.outcome.name)
         return self.name
 
     def on_expiration(self) -> None:
-        """Only the timeout gets here."""
+        """Record the call; only the timeout makes it."""
         self.calls.append("expiration")
 
 
 def watched(purgatory: Purgatory, gate: Gate, *keys: Hashable) -> Gate:
-    """Watch *gate*, which must have to wait."""
+    """Watch *gate*, which must stay pending."""
     assert not purgatory.try_complete_else_watch(gate, keys)
     return gate
 
 
 def test_an_unknown_key_completes_nothing(purgatory: Purgatory) -> None:
-    """A check of a key that nobody watches is no error."""
+    """A check of a key without watchers raises no error."""
     assert purgatory.check_and_complete("nobody") == 0
     assert purgatory.cancel_for_key("nobody") == []
     assert list(purgatory.pending("nobody")) == []
 
 
 def test_operations_under_different_keys_do_not_see_each_other(purgatory: Purgatory) -> None:
-    """A check asks the watchers of its key alone, and completes each once."""
+    """A check tries only the watchers of its key and completes each once."""
     first = watched(purgatory, Gate(name="1"), "k1")
     second = watched(purgatory, Gate(name="2"), "k2")
 
@@ -76,7 +76,7 @@ def test_operations_under_different_keys_do_not_see_each_other(purgatory: Purgat
 
 
 def test_a_met_condition_is_not_watched(purgatory: Purgatory, timer: ManualTimer) -> None:
-    """What completes at the first try leaves no trace in the wheel or in a list."""
+    """An operation that completes at its first try leaves no trace in the wheel or in a list."""
     gate = Gate()
     gate.open = True
 
@@ -90,7 +90,7 @@ def test_a_met_condition_is_not_watched(purgatory: Purgatory, timer: ManualTimer
 def test_the_condition_is_tried_before_and_after_the_keys_are_watched(
     purgatory: Purgatory,
 ) -> None:
-    """What becomes true between the two is not missed, and the second answer is returned."""
+    """A condition met between the two tries is not missed; the second result is returned."""
     watched_at_try: list[int] = []
 
     class SecondTry(DelayedOperation[None]):
@@ -104,7 +104,7 @@ def test_the_condition_is_tried_before_and_after_the_keys_are_watched(
 
 
 def test_finished_operations_leave_all_their_lists_at_once(purgatory: Purgatory) -> None:
-    """Six links become four and one, without a check or a purge."""
+    """Six links become four and then one, without a check or a purge."""
     first = watched(purgatory, Gate(), 1)
     second = watched(purgatory, Gate(), 1, 2)
     third = watched(purgatory, Gate(), 1, 2, 3)
@@ -123,7 +123,7 @@ def test_finished_operations_leave_all_their_lists_at_once(purgatory: Purgatory)
 def test_a_timeout_expires_its_operation_and_no_other(
     purgatory: Purgatory, timer: ManualTimer
 ) -> None:
-    """After on_complete comes on_expiration; another operation waits on."""
+    """on_expiration runs after on_complete; another operation stays pending."""
     short = watched(purgatory, Gate(0.020), "k")
     long = watched(purgatory, Gate(200.0), "k")
 
@@ -139,7 +139,7 @@ def test_a_timeout_expires_its_operation_and_no_other(
 
 
 def test_times_are_on_the_scale_of_the_timer(purgatory: Purgatory, timer: ManualTimer) -> None:
-    """Created, deadline and finished can be compared with `timer.time()`."""
+    """`created`, `deadline` and `finished` can be compared with `timer.time()`."""
     timer.advance(5)
     gate = watched(purgatory, Gate(timedelta(seconds=2)), "k")
 
@@ -150,7 +150,7 @@ def test_times_are_on_the_scale_of_the_timer(purgatory: Purgatory, timer: Manual
 
 
 def test_an_endless_timeout_never_expires(purgatory: Purgatory, timer: ManualTimer) -> None:
-    """`inf` is legal; a year later the operation still waits and can be completed."""
+    """`inf` is legal; a year later the operation is still pending and can be completed."""
     gate = watched(purgatory, Gate(math.inf), "k")
 
     timer.advance(365 * 86_400)
@@ -164,7 +164,7 @@ def test_an_endless_timeout_never_expires(purgatory: Purgatory, timer: ManualTim
 def test_a_timeout_that_is_over_expires_with_the_next_advance(
     purgatory: Purgatory, timer: ManualTimer, timeout: float
 ) -> None:
-    """Never inside the call that watches it, so the condition has had its two tries."""
+    """It never expires inside the call that watches it: the condition has its two tries first."""
     gate = watched(purgatory, Gate(timeout), "k")
 
     timer.advance(0.001)
@@ -173,7 +173,7 @@ def test_a_timeout_that_is_over_expires_with_the_next_advance(
 
 
 def test_completed_by_names_the_key(purgatory: Purgatory) -> None:
-    """The key whose check did it; None when it was forced or expired."""
+    """It is the key whose check completed the operation, and None after force or expiry."""
     by_key = watched(purgatory, Gate(), "a", "b")
     forced = watched(purgatory, Gate(), "a", "b")
 
@@ -185,8 +185,8 @@ def test_completed_by_names_the_key(purgatory: Purgatory) -> None:
     assert by_key.keys == ("a", "b")
 
 
-def test_completed_by_is_not_borrowed_from_a_check_under_way(purgatory: Purgatory) -> None:
-    """An operation forced from within another one's condition was completed by no key."""
+def test_completed_by_is_not_taken_from_a_running_check(purgatory: Purgatory) -> None:
+    """An operation forced in another one's condition was completed by no key."""
     victim = watched(purgatory, Gate(), "other")
 
     class Forcing(Gate):
@@ -202,18 +202,18 @@ def test_completed_by_is_not_borrowed_from_a_check_under_way(purgatory: Purgator
     assert (victim.completed_by, forcing.completed_by) == (None, "k")
 
 
-def test_a_check_asks_the_oldest_first(purgatory: Purgatory) -> None:
-    """First in, first asked: also when some in the middle have left and others came."""
+def test_a_check_tries_the_oldest_first(purgatory: Purgatory) -> None:
+    """This also holds after operations in the middle have left and others were added."""
     order: list[str] = []
 
-    class Noting(Gate):
+    class Recording(Gate):
         def on_complete(self) -> str:
             order.append(self.name)
             return self.name
 
-    gates = [watched(purgatory, Noting(name=str(number)), "k") for number in range(6)]
+    gates = [watched(purgatory, Recording(name=str(number)), "k") for number in range(6)]
     gates[2].cancel()
-    gates.append(watched(purgatory, Noting(name="6"), "k"))
+    gates.append(watched(purgatory, Recording(name="6"), "k"))
     for gate in gates:
         gate.open = True
 
@@ -222,19 +222,19 @@ def test_a_check_asks_the_oldest_first(purgatory: Purgatory) -> None:
 
 
 def test_a_limit_completes_that_many_of_the_oldest(purgatory: Purgatory) -> None:
-    """Those whose condition is not met are passed over and do not count."""
+    """Operations whose condition is not met do not count."""
     gates = [watched(purgatory, Gate(name=str(number)), "k") for number in range(6)]
     for number in (1, 2, 4, 5):
         gates[number].open = True
 
     assert purgatory.check_and_complete("k", limit=3) == 3
     assert [gate.name for gate in gates if not gate.is_completed()] == ["0", "3", "5"]
-    assert gates[5].checks == 2  # not asked again once the limit was reached
+    assert gates[5].checks == 2  # not tried again after the limit was reached
     assert purgatory.check_and_complete("k", limit=3) == 1
 
 
 def test_a_key_given_twice_counts_once(purgatory: Purgatory) -> None:
-    """Neither links nor checks double, wherever the second one stands."""
+    """Links and checks are not doubled, wherever the second key stands."""
     gate = watched(purgatory, Gate(), "a", "b", "a", "b", "b")
     assert purgatory.watched == 2
 
@@ -243,17 +243,17 @@ def test_a_key_given_twice_counts_once(purgatory: Purgatory) -> None:
 
 
 def test_keys_that_are_equal_are_one_key(purgatory: Purgatory) -> None:
-    """As in a dict: 1, 1.0 and True."""
+    """Keys compare as in a dict: 1, 1.0 and True are equal."""
     watched(purgatory, Gate(), 1, 1.0, True)
 
     assert purgatory.top_keys() == [(1, 1)]
 
 
 def test_comparing_keys_may_watch_others(purgatory: Purgatory) -> None:
-    """A key whose comparison watches another operation: each key keeps a list of its own."""
+    """If the comparison of a key watches another operation, each key keeps its own list."""
     nested = Gate()
 
-    class Nosy:
+    class WatchingKey:
         def __hash__(self) -> int:
             return hash("taken")
 
@@ -262,21 +262,24 @@ def test_comparing_keys_may_watch_others(purgatory: Purgatory) -> None:
                 watched(purgatory, nested, "nested")
             return self is other
 
-    taken, nosy = watched(purgatory, Gate(), "taken"), Nosy()
-    outer = watched(purgatory, Gate(), nosy)
+    taken, watching = watched(purgatory, Gate(), "taken"), WatchingKey()
+    outer = watched(purgatory, Gate(), watching)
 
-    assert [list(purgatory.pending(key)) for key in ("taken", "nested", nosy)] == [
+    assert [list(purgatory.pending(key)) for key in ("taken", "nested", watching)] == [
         [taken],
         [nested],
         [outer],
     ]
     nested.open = outer.open = True
-    assert (purgatory.check_and_complete("nested"), purgatory.check_and_complete(nosy)) == (1, 1)
+    assert (purgatory.check_and_complete("nested"), purgatory.check_and_complete(watching)) == (
+        1,
+        1,
+    )
     assert purgatory.watched == 1
 
 
 def test_cancel_for_key_cancels_everywhere(purgatory: Purgatory, timer: ManualTimer) -> None:
-    """The cancelled are returned, oldest first, gone from their other keys and from the wheel."""
+    """The call returns them, oldest first; they leave their other keys and the wheel."""
     first = watched(purgatory, Gate(), "a", "b")
     second = watched(purgatory, Gate(), "a")
     other = watched(purgatory, Gate(), "b")
@@ -288,7 +291,7 @@ def test_cancel_for_key_cancels_everywhere(purgatory: Purgatory, timer: ManualTi
     assert (len(purgatory), purgatory.watched, len(timer)) == (1, 1, 1)
 
 
-def test_true_is_whatever_is_true(purgatory: Purgatory) -> None:
+def test_a_condition_may_return_any_true_object(purgatory: Purgatory) -> None:
     """A condition may return any object."""
 
     class Truthy(DelayedOperation[str]):
@@ -307,7 +310,7 @@ def test_true_is_whatever_is_true(purgatory: Purgatory) -> None:
 
 
 def test_forcing_before_watching_ends_it(purgatory: Purgatory) -> None:
-    """on_complete runs once; the operation cannot be watched any more."""
+    """on_complete runs once; the operation can no longer be watched."""
     gate = Gate()
 
     assert gate.force_complete()
@@ -324,7 +327,7 @@ def test_forcing_before_watching_ends_it(purgatory: Purgatory) -> None:
 
 
 def test_cancelling_before_watching_ends_it(purgatory: Purgatory) -> None:
-    """Without on_complete."""
+    """on_complete does not run."""
     gate = Gate()
 
     assert gate.cancel()
@@ -349,7 +352,7 @@ def test_a_subclass_needs_no_constructor(purgatory: Purgatory) -> None:
 
 
 def test_a_condition_must_be_written(purgatory: Purgatory, timer: ManualTimer) -> None:
-    """The error names the class; the operation fails."""
+    """The error names the class, and the operation fails."""
     operation: DelayedOperation[None] = DelayedOperation(5)
 
     assert purgatory.try_complete_else_watch(operation, ["k"])
@@ -361,7 +364,7 @@ def test_a_condition_must_be_written(purgatory: Purgatory, timer: ManualTimer) -
 
 
 def test_a_subclass_that_forgets_its_base_is_refused(purgatory: Purgatory) -> None:
-    """It has no timeout; nothing is registered."""
+    """The operation has no timeout; nothing is registered."""
 
     class Forgetful(DelayedOperation[None]):
         def __init__(self) -> None:
@@ -385,7 +388,7 @@ def test_a_subclass_that_forgets_its_base_is_refused(purgatory: Purgatory) -> No
     ],
 )
 def test_a_bad_timeout_is_refused(timeout: Any, error: type[Exception], text: str) -> None:
-    """Where it is given, with the value in the text."""
+    """The call raises with the value in the text."""
     with pytest.raises(error, match=text):
         Gate(timeout)
 
@@ -407,7 +410,7 @@ def test_bad_keys_are_refused_without_a_trace(
     error: type[Exception],
     text: str,
 ) -> None:
-    """Nothing is watched or armed, and the operation may be watched with better keys."""
+    """Nothing is watched or armed, and the operation can be watched with other keys."""
     gate = Gate()
 
     with pytest.raises(error, match=text):
@@ -419,7 +422,7 @@ def test_bad_keys_are_refused_without_a_trace(
 
 
 def test_an_operation_is_watched_once(purgatory: Purgatory, timer: ManualTimer) -> None:
-    """The second attempt, here or elsewhere, is refused and changes nothing."""
+    """A second call, here or in another purgatory, raises and changes nothing."""
     gate = watched(purgatory, Gate(), "a")
 
     for room in (purgatory, Purgatory(timer=timer)):
@@ -430,7 +433,7 @@ def test_an_operation_is_watched_once(purgatory: Purgatory, timer: ManualTimer) 
 
 
 def test_a_full_purgatory_refuses_and_keeps_no_trace(timer: ManualTimer) -> None:
-    """The refused operation may come again once there is room."""
+    """The refused operation can be watched once there is room."""
     purgatory = Purgatory("small", timer=timer, max_pending=2)
     first = watched(purgatory, Gate(), "k")
     watched(purgatory, Gate(), "k")
@@ -447,8 +450,8 @@ def test_a_full_purgatory_refuses_and_keeps_no_trace(timer: ManualTimer) -> None
     watched(purgatory, third, "k")
 
 
-def test_a_full_purgatory_still_takes_what_need_not_wait(timer: ManualTimer) -> None:
-    """The limit is on those who wait."""
+def test_a_full_purgatory_accepts_operations_that_complete_at_once(timer: ManualTimer) -> None:
+    """The limit applies only to pending operations."""
     purgatory = Purgatory(timer=timer, max_pending=1)
     watched(purgatory, Gate(), "k")
     ready = Gate()
@@ -471,14 +474,14 @@ def test_a_full_purgatory_still_takes_what_need_not_wait(timer: ManualTimer) -> 
 def test_a_bad_limit_of_the_purgatory_is_refused(
     timer: ManualTimer, options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """By the constructor, with value and range."""
+    """The constructor raises with value and range."""
     with pytest.raises(error, match=text):
         Purgatory(timer=timer, **options)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 2**70])
 def test_a_bad_limit_of_a_check_is_refused(purgatory: Purgatory, limit: int) -> None:
-    """With value and range; nothing was asked."""
+    """The call raises with value and range, and tries no condition."""
     gate = watched(purgatory, Gate(), "k")
 
     with pytest.raises(ValueError, match=f"limit must be from 1 to .*, got {limit}"):
@@ -487,13 +490,13 @@ def test_a_bad_limit_of_a_check_is_refused(purgatory: Purgatory, limit: int) -> 
 
 
 def test_an_unhashable_key_cannot_be_checked(purgatory: Purgatory) -> None:
-    """The text names the type."""
+    """The error text names the type."""
     with pytest.raises(TypeError, match=r"^key must be hashable, got"):
         purgatory.check_and_complete(UNHASHABLE)
 
 
-def test_nothing_is_watched_where_the_timer_is_closed(timer: ManualTimer) -> None:
-    """A clear error, and an operation that is as new as before."""
+def test_nothing_is_watched_on_a_closed_timer(timer: ManualTimer) -> None:
+    """The error is clear, and the operation is as new as before."""
     purgatory = Purgatory(timer=timer)
     timer._manual.close()
     gate = Gate()
@@ -504,8 +507,8 @@ def test_nothing_is_watched_where_the_timer_is_closed(timer: ManualTimer) -> Non
     watched(Purgatory(timer=ManualTimer()), gate, "k")
 
 
-def test_pending_tells_who_waits_for_what(purgatory: Purgatory) -> None:
-    """Each operation once, or those of one key; a snapshot that may be walked at leisure."""
+def test_pending_lists_operations_by_key(purgatory: Purgatory) -> None:
+    """Each operation, or those of one key, comes once; the result is a snapshot."""
     first = watched(purgatory, Gate(), "a", "b")
     second = watched(purgatory, Gate(), "b")
 
@@ -516,8 +519,8 @@ def test_pending_tells_who_waits_for_what(purgatory: Purgatory) -> None:
     assert list(purgatory.pending()) == []
 
 
-def test_reprs_say_what_a_debugger_needs(purgatory: Purgatory) -> None:
-    """Name, state and keys."""
+def test_reprs_show_name_state_and_keys(purgatory: Purgatory) -> None:
+    """They show name, state and keys."""
     gate = watched(purgatory, Gate(), ("topic", 0))
 
     assert repr(purgatory) == "<Purgatory 'test' pending=1>"
@@ -528,7 +531,7 @@ def test_reprs_say_what_a_debugger_needs(purgatory: Purgatory) -> None:
 def test_an_operation_cannot_be_copied(
     purgatory: Purgatory, duplicate: Callable[[object], object]
 ) -> None:
-    """A copy would end in the place of the one that waits, which then never ends."""
+    """A copy would end in place of the pending original, which would then never end."""
     gate = watched(purgatory, Gate(), "k")
 
     with pytest.raises(TypeError, match="Gate cannot be copied or pickled"):

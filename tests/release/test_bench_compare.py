@@ -1,6 +1,6 @@
-"""`tools/bench_compare.py`: its workloads, and how it reads and shows what it measures.
+"""`tools/bench_compare.py`: its workloads, and how it reads and shows its measurements.
 
-The whole of it compiles two trees and runs for minutes: `make bench-compare BASE=...`.
+A complete run compiles two trees and takes minutes: `make bench-compare BASE=...`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.one_build
 
 @pytest.mark.parametrize("name", compare.WORKLOADS)
 def test_a_workload_runs_any_number_of_operations(name: str) -> None:
-    """None of them is what is taken off, so that must run as well."""
+    """A run of 0 operations is subtracted, so it must work as well."""
     for count in (0, 100):
         assert compare.run_workload(name, count) >= 0.0
 
 
-def test_the_count_of_callgrind_is_read_from_what_it_prints() -> None:
-    """As valgrind 3.19 and 3.22 print it; without it the reason is shown."""
+def test_the_count_of_callgrind_is_read_from_its_output() -> None:
+    """The formats are those of valgrind 3.19 and 3.22; without a count the error has a reason."""
     printed = "==7== Events    : Ir\n==7== Collected : 123456789\n==7== \n"
 
     assert compare.collected(printed) == 123_456_789
@@ -38,13 +38,13 @@ def test_a_row_shows_medians_and_the_median_of_the_ratios() -> None:
 
 
 def test_a_machine_without_valgrind_has_times_alone() -> None:
-    """The columns stay, so that tables can be laid side by side."""
+    """The columns stay, so that tables can be compared."""
     lines = compare.table([compare.row_of("fire", [1e-6], [1e-6], [])]).splitlines()
 
     assert lines[1].split() == ["fire", "1,000", "1,000", "+0.0", "%", "-", "-", "-"]
 
 
 def test_an_unknown_commit_is_named() -> None:
-    """Before anything is compiled."""
+    """The error comes before anything is compiled."""
     with pytest.raises(SystemExit, match="must be a commit of this repository, got 'no-such'"):
         compare.checked_out("no-such")

@@ -1,6 +1,6 @@
-"""`tools/dist.py`, which makes the files of a release; the whole of it under the mark `dist`.
+"""`tools/dist.py`, which makes the files of a release; the complete run has the mark `dist`.
 
-The marked tests build a release for the Python that runs them, and run every install line of the
+The marked tests build a release for the running Python, and run every install line of the
 documentation in an empty environment. They fetch dependencies from the package index.
 """
 
@@ -35,7 +35,7 @@ INSTALL = re.compile(r"(?:^\s*\$ |`)(?P<line>pip install [^`\n#]+)", re.MULTILIN
 
 
 def wheel(path: Path, **members: str) -> Path:
-    """A zip file with these members."""
+    """Write a zip file with these members."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, text in members.items():
             archive.writestr(name, text)
@@ -43,7 +43,7 @@ def wheel(path: Path, **members: str) -> Path:
 
 
 def test_two_builds_that_differ_name_the_member(tmp_path: Path) -> None:
-    """The first name that has other bytes, or is missing, tells where to look."""
+    """The error names the first member that has other bytes or is missing."""
     first = wheel(tmp_path / "a.whl", same="1", other="2")
     for name in ("one", "two", "three"):
         (tmp_path / name).mkdir()
@@ -57,7 +57,7 @@ def test_two_builds_that_differ_name_the_member(tmp_path: Path) -> None:
 
 
 def test_two_equal_builds_are_the_same(tmp_path: Path) -> None:
-    """Bytes decide, members and their order and times included."""
+    """The comparison covers all bytes, so also the members, their order and their times."""
     first = wheel(tmp_path / "a.whl", same="1")
     (tmp_path / "b").mkdir()
     second = tmp_path / "b/a.whl"
@@ -66,8 +66,8 @@ def test_two_equal_builds_are_the_same(tmp_path: Path) -> None:
     assert dist.compared(first, second) == "same"
 
 
-def test_a_failed_step_says_which_command_and_why() -> None:
-    """The end of what the command wrote is in the text."""
+def test_a_failed_step_names_its_command_and_reason() -> None:
+    """The end of the command's output is in the text."""
     program = "import sys; print('the reason', file=sys.stderr); sys.exit(3)"
 
     with pytest.raises(dist.StepFailedError, match=r"ended with 3:\n    the reason$"):
@@ -75,7 +75,7 @@ def test_a_failed_step_says_which_command_and_why() -> None:
 
 
 def test_a_shell_that_chose_a_build_changes_no_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Variables that choose the build or the code are taken out; the time of the files is set."""
+    """Variables that choose the build or the code are removed; the time of the files is set."""
     for name in dist.OWN_VARIABLES:
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1600000000")
@@ -87,7 +87,7 @@ def test_a_shell_that_chose_a_build_changes_no_release(monkeypatch: pytest.Monke
     assert seen["SOURCE_DATE_EPOCH"] == "1600000000"
 
 
-def test_the_table_names_what_failed(tmp_path: Path) -> None:
+def test_the_table_names_the_failed_step(tmp_path: Path) -> None:
     """A line whose step failed makes the run fail."""
     file = tmp_path / "a.whl"
     file.write_bytes(b"12345")
@@ -102,7 +102,7 @@ def test_the_table_names_what_failed(tmp_path: Path) -> None:
 
 
 def test_every_install_line_is_found() -> None:
-    """The pattern sees lines of console blocks and code in sentences: else nothing is tested."""
+    """The pattern finds lines of console blocks and code in sentences."""
     lines = dict(install_lines())
 
     assert "pip install ." in lines
@@ -110,12 +110,12 @@ def test_every_install_line_is_found() -> None:
 
 
 def install_lines() -> Iterator[tuple[str, str]]:
-    """(line, first page) of every different install line of the documentation."""
+    """Yield (line, first page) of every different install line of the documentation."""
     found: dict[str, str] = {}
     for page in PAGES:
         for match in INSTALL.finditer(page.read_text(encoding="utf-8")):
             line = match["line"].strip()
-            # Not `pip install -v`, nor a line that brings somebody else's package alone.
+            # Neither `pip install -v`, nor a line that installs only another project's package.
             if re.search(r"aiowheel| '?\.", line):
                 found.setdefault(line, page.relative_to(ROOT).as_posix())
     yield from sorted(found.items())
@@ -139,8 +139,8 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.dist
 @pytest.mark.timeout(1_500)
-def test_a_release_for_this_python_is_whole(release: Path) -> None:
-    """An sdist, a pure and a compiled wheel, checksums and an SBOM; nothing of a checkout."""
+def test_a_release_for_this_python_is_complete(release: Path) -> None:
+    """An sdist, a pure and a compiled wheel, checksums and an SBOM, without files of a checkout."""
     names = sorted(path.name for path in release.iterdir())
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     (sdist,) = (name for name in names if name.endswith(".tar.gz"))
@@ -166,7 +166,7 @@ def test_a_release_for_this_python_is_whole(release: Path) -> None:
 @pytest.mark.timeout(1_500)
 @pytest.mark.parametrize(("line", "page"), list(install_lines()), ids=lambda text: text)
 def test_an_install_line_works(line: str, page: str, release: Path, tmp_path: Path) -> None:
-    """In an empty environment, from the checkout, as docs/how-to/install-and-build.md says.
+    """It runs in an empty environment, from the checkout, as docs/how-to/install-and-build.md says.
 
     No index has the package: `PIP_FIND_LINKS` names the folder of the release. The checkout is the
     unpacked sdist, so that no build product of this tree is used.
@@ -179,13 +179,13 @@ def test_an_install_line_works(line: str, page: str, release: Path, tmp_path: Pa
     wanted = re.findall(r"[\[,]([\w-]+)(?=[,\]])", line)
 
     pip, _, *words = shlex.split(line)
-    # Beside the checkout where the line names its folder, else in it.
+    # Beside the checkout if the line names its folder, otherwise in it.
     place = tmp_path if any(word.startswith("./aiowheel") for word in words) else checkout
     (pure,) = release.glob("*-none-any.whl")
-    words = [str(pure) if word == "aiowheel-*.whl" else word for word in words]  # as a shell would
+    words = [str(pure) if word == "aiowheel-*.whl" else word for word in words]  # expand the glob
     dist.run([binaries / "python", "-m", pip, "install", *words], place, PIP_FIND_LINKS=links)
 
-    # From another folder: the checkout would be imported instead.
+    # Run in another folder, where Python cannot import the checkout.
     program = (
         "import sys, aiowheel; from importlib.metadata import metadata; "
         "known = metadata('aiowheel').get_all('Provides-Extra'); "

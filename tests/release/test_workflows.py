@@ -1,4 +1,4 @@
-"""The workflows of `.github`: what `make lint-workflows` cannot know about this repository."""
+"""The workflows of `.github`: rules that `make lint-workflows` cannot check."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MUL
 
 
 def named(path: Path) -> str:
-    """Name as it stands in a test id."""
+    """Return the file name, for the test id."""
     return path.stem
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=named)
 def test_every_action_is_pinned_by_its_commit(path: Path) -> None:
-    """A tag can be moved; the version beside the hash is for people and for dependabot."""
+    """A tag can be moved; the version beside the hash is for readers and for dependabot."""
     for line in path.read_text().splitlines():
         if "uses:" in line:
             assert re.search(r"uses: [\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
@@ -31,7 +31,7 @@ def test_every_action_is_pinned_by_its_commit(path: Path) -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=named)
 def test_a_workflow_starts_without_any_permission(path: Path) -> None:
-    """Each job names what it needs; one that writes says why."""
+    """Each job lists its permissions; a write permission has a comment with its reason."""
     text = path.read_text()
 
     assert "\npermissions: {}\n" in text

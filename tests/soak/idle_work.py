@@ -1,4 +1,4 @@
-"""Keys that are touched, discarded, and fall idle."""
+"""Keys that are touched, discarded, and become idle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class IdleWork:
         return {"touch": 24, "discard": 4}
 
     def touch(self) -> None:
-        """Touch a key; one that is late falls idle in this call, and begins anew."""
+        """Touch a key; an overdue key becomes idle in this call and starts anew."""
         key = self._chance.randrange(KEYS)
         self._detector.touch(key)
         if key not in self._watched:
@@ -36,7 +36,7 @@ class IdleWork:
             self.began += 1
 
     def discard(self) -> None:
-        """Stop watching a key."""
+        """Discard a key."""
         key = self._chance.randrange(KEYS)
         discarded = self._detector.discard(key)
         self.unsure += discarded != (key in self._watched)
@@ -44,14 +44,14 @@ class IdleWork:
         self.discarded += discarded
 
     def settle(self) -> None:
-        """Keep nothing: the keys fall idle by themselves."""
+        """Do nothing: the keys become idle by themselves."""
 
     def pending(self) -> int:
-        """Return how many keys are watched."""
+        """Return the number of watched keys."""
         return self.began - self.idle - self.discarded
 
     def flaws(self) -> list[str]:
-        """Return what must not be."""
+        """Return descriptions of what is wrong."""
         wrong = self.unsure + len(self._watched.symmetric_difference(self._detector))
         return [f"{wrong} keys were not what they were known to be"] if wrong else []
 

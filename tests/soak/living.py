@@ -1,24 +1,24 @@
-"""Objects that pending work keeps alive: the class counts them."""
+"""Objects that pending work keeps alive; their class counts them."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 LONGEST = 0.15  # seconds until nearly all work of a phase has ended
-RING = 2_048  # the latest handles of each kind, among which later steps choose
+RING = 2_048  # the number of recent handles of each kind, from which later steps choose
 
 
 class InjectedError(Exception):
-    """Raised on purpose, by callbacks and conditions."""
+    """An error that callbacks and conditions raise on purpose."""
 
 
 class Token:
     """The argument of a callback, or a value in its context.
 
     Attributes:
-        alive: How many tokens there are.
+        alive: The number of tokens that exist.
         deadline: Seconds on the scale of the timer.
-        ended: Whether the work has ended, by its own account.
+        ended: Whether the work has ended, as the work itself recorded it.
         raises: Whether the callback raises.
     """
 

@@ -1,4 +1,4 @@
-"""Timers of the event loop itself; on a wheel loop they are on the wheel as well."""
+"""Timers of the event loop itself; on a wheel loop they are on the wheel."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class LoopWork:
         self._ring = [None] * RING
 
     def pending(self) -> int:
-        """Return how many callbacks have neither run nor been cancelled."""
+        """Return the number of callbacks that have neither run nor been cancelled."""
         return self.began - self.fired - self.cancelled
 
     def flaws(self) -> list[str]:
-        """Return what must not be."""
+        """Return descriptions of what is wrong."""
         return [f"{self.unsure} callbacks of the loop ran after their end"] if self.unsure else []
 
     def _run(self, token: Token) -> None:

@@ -1,4 +1,4 @@
-"""Operations of a purgatory: completed, expired, cancelled and failed, with an account of each."""
+"""Operations of a purgatory that complete, expire, are cancelled and fail; each is counted."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class Fetch(DelayedOperation[int]):
         self.token = Token()
 
     def try_complete(self) -> bool:
-        """Return whether the log is long enough; some raise when they are asked again."""
+        """Return whether the log is long enough; some operations raise at a later check."""
         if self.token.raises:
             self.work.raised += 1
             raise InjectedError
         return self.work.logs[self.key] >= self.wanted
 
     def on_complete(self) -> int:
-        """Account for the end."""
+        """Count the completion."""
         self.work.ends += 1
         self.work.unsure += self.token.ended
         self.token.ended = True
         return self.wanted
 
     def on_expiration(self) -> None:
-        """Account for the timeout."""
+        """Count the timeout."""
         self.work.timeouts += 1
 
 
@@ -56,13 +56,13 @@ class PurgatoryWork:
         self.ends = 0  # calls of on_complete
         self.timeouts = 0  # calls of on_expiration
         self.reached = 0  # waits for counters that ended with True
-        self.missed = 0  # the same with False
+        self.missed = 0  # waits for counters that ended with False
         self.cancelled = 0
         self.raised = 0
-        self.awaited = 0  # results that an awaiter got
-        self.errors = 0  # injected errors that an awaiter got
-        self.withdrawn = 0  # awaiters that were cancelled
-        self.futures = 0  # awaiters there were
+        self.awaited = 0  # results that an awaiter received
+        self.errors = 0  # injected errors that an awaiter received
+        self.withdrawn = 0  # cancelled awaiters
+        self.futures = 0  # all awaiters
         self.unsure = 0
 
     def steps(self) -> dict[str, int]:
@@ -80,7 +80,7 @@ class PurgatoryWork:
         }
 
     def watch(self) -> Fetch:
-        """Watch an operation; its future is followed."""
+        """Watch an operation and record how its future ends."""
         operation = self._operation()
         future = self._purgatory.watch(operation, self._keys(operation))
         self.began += 1
@@ -90,13 +90,13 @@ class PurgatoryWork:
         return operation
 
     def watch_without_awaiter(self) -> None:
-        """Watch an operation that nothing else refers to."""
+        """Watch an operation to which only the purgatory refers."""
         operation = self._operation()
         self._purgatory.try_complete_else_watch(operation, self._keys(operation))
         self.began += 1
 
     def watch_raising(self) -> None:
-        """Watch an operation whose next check raises, if there is one before its timeout."""
+        """Watch an operation whose next check raises if it comes before the timeout."""
         self.watch().token.raises = True
 
     def wait_until(self) -> None:
@@ -109,19 +109,19 @@ class PurgatoryWork:
         self._waits.append(wait)
 
     def append(self) -> None:
-        """Make a log longer, and check who waits for it."""
+        """Make a log longer, and check its key."""
         key = self.chance.randrange(KEYS)
         self.logs[key] += 1
         self._purgatory.check_and_complete(key)
 
     def advance(self) -> None:
-        """Raise a counter."""
+        """Advance a counter."""
         key = self.chance.randrange(KEYS)
         self._offsets[key] += 1
         self._purgatory.advance(("offset", key), self._offsets[key])
 
     def force(self) -> None:
-        """Complete an operation whatever its condition."""
+        """Force an operation."""
         if self._operations:
             self._operations.popleft().force_complete()
 
@@ -136,17 +136,17 @@ class PurgatoryWork:
             self.cancelled += self._waits.popleft().cancel()
 
     def settle(self) -> None:
-        """Keep nothing: the operations expire by themselves."""
+        """Drop every reference: the operations expire by themselves."""
         self._operations.clear()
         self._waits.clear()
 
     def pending(self) -> int:
-        """Return how many operations and waits have not ended."""
+        """Return the number of operations and waits that have not ended."""
         statistics = self._purgatory.statistics()
         return self.began - sum(statistics[3:7])
 
     def flaws(self) -> list[str]:
-        """Return what must not be, when nothing is pending."""
+        """Return descriptions of what is wrong when nothing is pending."""
         counted = self._purgatory.statistics()
         failed = self.raised
         mine = {

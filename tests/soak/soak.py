@@ -1,4 +1,4 @@
-"""Mixed work on an event loop, for as long as is asked; at the end everything is accounted for.
+"""Mixed work on an event loop for a given time, with an exact account of every call.
 
 A program, for one loop:
 
@@ -6,15 +6,15 @@ A program, for one loop:
 
 `make soak MINUTES=20` runs it on every loop, one after the other.
 
-The time is divided into phases. At the end of each one the work stops, what is pending ends, and
-then every count is compared with the account that the work itself keeps: nothing lost, nothing
-twice, nothing early. No token is alive that a callback or a context kept, the wheel is empty and
-its structure sound. Memory is measured at these quiet moments: after the warm-up, which is a
+The time is divided into phases. At the end of each phase new work stops and pending work ends. Then
+every count is compared with the account that the work itself keeps: no call is lost, none runs
+twice, none is early. No token is alive that a callback or a context kept, the wheel is empty and
+its structure is sound. Memory is measured at these quiet moments: after the warm-up, which is a
 quarter of the phases, it must not grow. After the loop is closed, no task, thread, descriptor or
 file is left.
 
-Resident memory is judged where the run takes a minute or more: before, the allocator has not found
-its size. The blocks that the interpreter has allocated are judged always.
+The blocks that the interpreter has allocated are always checked. Resident memory is checked if the
+run takes a minute or more, because the allocator needs that long to reach its size.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from .thread_work import ThreadWork
 from .timer_work import TimerWork
 
 TURN = 200  # steps between two turns of the loop
-LONG = 60.0  # seconds; a shorter run has few phases, and its resident memory is not judged
-PATIENCE = 60.0  # seconds for what is pending at the end of a phase
+LONG = 60.0  # seconds; in a shorter run resident memory is not checked
+PATIENCE = 60.0  # seconds for pending work to end after a phase
 STALLS_A_SECOND = 2.0
 LONGEST_STALL = 0.05
-#: What memory may grow by after the warm-up. Blocks: levels of the wheel that come into use, and
-#: numbers in the statistics. Bytes: the fragments of the allocator as well.
+#: How much memory may grow after the warm-up. Blocks: new levels of the wheel, and numbers in the
+#: statistics. Bytes: fragments of the allocator as well.
 MOST_BLOCKS = 5_000
 MOST_BYTES = 1_000_000
 
@@ -60,20 +60,20 @@ class Account(Protocol):
     """The account of one kind of work."""
 
     def settle(self) -> None:
-        """Stop what would not end by itself."""
+        """Stop work that would not end by itself."""
         ...
 
     def pending(self) -> int:
-        """Return how much has begun and not ended."""
+        """Return the number of calls that have begun and not ended."""
         ...
 
     def flaws(self) -> list[str]:
-        """Return what must not be, when nothing is pending."""
+        """Return descriptions of what is wrong when nothing is pending."""
         ...
 
 
 class Work(Account, Protocol):
-    """Work that is done step by step on the loop."""
+    """Work that runs step by step on the loop."""
 
     def steps(self) -> dict[str, int]:
         """Return the methods among which a turn chooses, with their weights."""
@@ -82,15 +82,15 @@ class Work(Account, Protocol):
 
 @dataclass(slots=True)
 class Report:
-    """What a soak did and found.
+    """The result of a soak.
 
     Attributes:
-        operations: Steps made.
-        seconds: In which they were made, without the quiet moments.
+        operations: Number of steps.
+        seconds: Duration of the steps, without the quiet moments.
         stalls: Times the loop was blocked on purpose.
         bursts: Times many deadlines were armed for one moment.
         memory: At each quiet moment: blocks of the interpreter, and resident bytes.
-        flaws: Empty when all is well.
+        flaws: Empty if no check failed.
     """
 
     operations: int = 0
@@ -101,18 +101,18 @@ class Report:
     flaws: list[str] = field(default_factory=list[str])
 
     def growth(self) -> tuple[int, int]:
-        """Return by how many blocks and bytes memory grew after the warm-up."""
+        """Return the growth of memory after the warm-up, in blocks and bytes."""
         first, last = self.memory[max(len(self.memory) // 4 - 1, 0)], self.memory[-1]
         return last[0] - first[0], last[1] - first[1]
 
-    def judge_memory(self) -> None:
+    def check_memory(self) -> None:
         """Add a flaw if memory grew."""
         blocks, size = self.growth()
         if blocks > MOST_BLOCKS or (size > MOST_BYTES and self.seconds >= LONG):
             self.flaws.append(f"memory grew by {blocks:,} blocks and {size:,} bytes")
 
     def line(self, loop: str) -> str:
-        """Return the whole in one line."""
+        """Return the report in one line."""
         blocks, size = self.growth()
         rate = self.operations / self.seconds
         return (
@@ -130,11 +130,11 @@ class Soak:
         self._rate = rate
         self._chance = random.Random(seed)
         self._report = Report()
-        self._errors: list[dict[str, Any]] = []  # that nobody raised on purpose
-        self._injected = 0  # errors that reached the loop's exception handler
+        self._errors: list[dict[str, Any]] = []  # errors that were not raised on purpose
+        self._injected = 0  # injected errors that reached the loop's exception handler
 
     async def run(self) -> Report:
-        """Do all phases."""
+        """Run all phases."""
         asyncio.get_running_loop().set_exception_handler(self._note_error)
         async with Timer() as timer, Purgatory(timer=timer) as purgatory:
             timers = TimerWork(timer, self._chance)
@@ -180,7 +180,7 @@ class Soak:
         self._report.seconds += time.monotonic() - began
 
     def _disturb(self, timers: TimerWork, seconds: float) -> None:
-        """Now and then block the loop, or arm a burst; *seconds* is the length of a turn."""
+        """Block the loop at times, or arm a burst; *seconds* is the length of a turn."""
         if self._chance.random() < STALLS_A_SECOND * seconds:
             time.sleep(self._chance.random() * LONGEST_STALL)
             self._report.stalls += 1
@@ -195,7 +195,7 @@ class Soak:
         end = time.monotonic() + PATIENCE
         while any(work.pending() for work in works) and time.monotonic() < end:
             await timer.sleep(0.01)
-        for _ in range(5):  # callbacks of futures
+        for _ in range(5):  # let callbacks of futures run
             await asyncio.sleep(0)
 
     def _compare(self, works: list[Account], timer: Timer, timers: TimerWork) -> None:
@@ -218,7 +218,7 @@ class Soak:
         timer.open_driver().wheel.check_invariants()
 
     def _measure(self) -> None:
-        """Collect, and note what is left."""
+        """Collect garbage and measure memory."""
         gc.collect()
         if Token.alive:
             self._report.flaws.append(f"{Token.alive} tokens are kept alive")
@@ -247,11 +247,11 @@ LOOPS = ("asyncio", "uvloop", "wheel on asyncio", "wheel on uvloop")
 
 
 def soak(name: str, seconds: float, rate: int, seed: int) -> Report:
-    """Soak one loop in an empty folder; afterwards nothing of it is left."""
+    """Soak one loop in an empty folder; add a flaw for anything that stays behind."""
     process = psutil.Process()
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
-        make_loop(name).close()  # uvloop opens descriptors for the whole process
-        import_module("structlog")  # else the first log event does it, and memory grows
+        make_loop(name).close()  # uvloop opens two descriptors for the whole process
+        import_module("structlog")  # the first log event would import it, and memory would grow
         before = process.num_fds(), process.num_threads()
         loop = make_loop(name)
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
@@ -260,7 +260,7 @@ def soak(name: str, seconds: float, rate: int, seed: int) -> Report:
         if after != before:
             report.flaws.append(f"(descriptors, threads) were {before} and are {after}")
         report.flaws += [f"a file is left: {path}" for path in Path(folder).iterdir()]
-    report.judge_memory()
+    report.check_memory()
     return report
 
 

@@ -40,20 +40,20 @@ class TaskWork:
         self.began += 1
 
     def cancel(self) -> None:
-        """Cancel a task, at whatever it waits for."""
+        """Cancel a task, whatever it awaits."""
         for task in self._tasks:
             task.cancel()
             return
 
     def settle(self) -> None:
-        """Keep nothing: the tasks end by themselves."""
+        """Do nothing: the tasks end by themselves."""
 
     def pending(self) -> int:
-        """Return how many tasks have not ended."""
+        """Return the number of tasks that have not ended."""
         return self.began - self.finished - self.timed_out - self.cancelled
 
     def flaws(self) -> list[str]:
-        """Return what must not be."""
+        """Return descriptions of what is wrong."""
         return [f"{self.unsure} tasks ended as they must not"] if self.unsure else []
 
     def _delay(self) -> float:

@@ -27,7 +27,7 @@ QUICK = tuple(loop for loop in LOOPS if loop != "wheel on asyncio")
 @pytest.mark.slow
 @pytest.mark.realtime
 def test_everything_is_accounted_for() -> None:
-    """Each loop in a process of its own, where nothing else uses memory and descriptors."""
+    """Each loop runs in its own process, so that nothing else uses memory and descriptors."""
     loops = [loop for loop in QUICK if find_spec("uvloop") or "uvloop" not in loop]
     command = [sys.executable, "-m", "tests.soak.soak", "--minutes", "0.02", "--rate", "20000"]
 
@@ -45,13 +45,13 @@ def test_everything_is_accounted_for() -> None:
 
 
 def test_a_callback_that_is_lost_is_noticed() -> None:
-    """The work's own account differs from what ran."""
+    """The work's own account differs from the counts of the timer."""
     timer = ManualTimer()
     work = TimerWork(timer, random.Random(1))
     for _ in range(10):
         work.arm()
     for entry in timer.open_driver().wheel.pending()[:1]:
-        entry.cancel()  # not by its handle's owner
+        entry.cancel()  # cancelled without the handle
 
     timer.advance(1)
 
@@ -70,7 +70,7 @@ def test_a_callback_that_runs_early_is_noticed() -> None:
 
 
 def test_an_operation_that_ends_twice_is_noticed() -> None:
-    """One completion too many, in the account of the purgatory."""
+    """The account of the purgatory has one completion too many."""
     purgatory = Purgatory(timer=ManualTimer())
     work = PurgatoryWork(purgatory, random.Random(1))
 
@@ -82,8 +82,8 @@ def test_an_operation_that_ends_twice_is_noticed() -> None:
     assert len(work.flaws()) == 2
 
 
-def test_a_token_that_is_kept_is_noticed() -> None:
-    """The class counts those alive."""
+def test_a_leaked_token_is_noticed() -> None:
+    """The class counts the tokens that are alive."""
     kept = [Token()]
     assert Token.alive == 1
 
@@ -93,20 +93,20 @@ def test_a_token_that_is_kept_is_noticed() -> None:
 
 
 def test_memory_that_grows_is_noticed() -> None:
-    """After the warm-up, not during it."""
+    """Memory may grow during the warm-up, but not after it."""
     memory = [(0, 0), (5_000, 0), (10_000, 0), *[(10_000, 0)] * 9]
     flat = Report(memory=memory)
     grown = Report(memory=[*memory[:-1], (10_001 + MOST_BLOCKS, 0)])
 
-    flat.judge_memory()
-    grown.judge_memory()
+    flat.check_memory()
+    grown.check_memory()
 
     assert flat.flaws == []
     assert len(grown.flaws) == 1
 
 
-def test_the_work_names_its_steps() -> None:
-    """A step that does not exist would end a long run at its start."""
+def test_every_named_step_exists() -> None:
+    """An unknown step would end a long run at its start."""
     timer: Timer = ManualTimer()
     work = TimerWork(timer, random.Random(1))
 

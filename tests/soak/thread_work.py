@@ -1,4 +1,4 @@
-"""Threads that arm and cancel deadlines of the loop, raise its counters and check its keys."""
+"""Threads that arm and cancel deadlines of the loop, advance counters and check keys."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PAUSE = 0.01
 
 
 class ThreadWork:
-    """Calls from other threads, each counted in the thread that makes it.
+    """Calls from other threads; each thread counts its own calls.
 
-    The threads live for one phase: `open` starts them, and `settle` has them end.
+    The threads live for one phase: `open` starts them and `settle` tells them to end.
     """
 
     def __init__(self, timer: Timer, purgatory: Purgatory, chance: Random) -> None:
@@ -43,11 +43,11 @@ class ThreadWork:
             caller.start()
 
     def settle(self) -> None:
-        """Have the threads end; until they have, work is pending."""
+        """Tell the threads to end; until they have ended, work is pending."""
         self._stop.set()
 
     def pending(self) -> int:
-        """Return how many calls have not ended; a thread counts as one until all its calls have."""
+        """Return the number of pending calls; a thread counts as one until all its calls end."""
         for caller in [caller for caller in self._callers if self._has_ended(caller)]:
             caller.join()
             self._callers.remove(caller)
@@ -63,7 +63,7 @@ class ThreadWork:
         )
 
     def flaws(self) -> list[str]:
-        """Return what must not be."""
+        """Return descriptions of what is wrong."""
         return [f"{self.unsure} cancelled calls of threads were made"] if self.unsure else []
 
     def _run(self, token: Token) -> None:
@@ -75,7 +75,7 @@ class Caller(threading.Thread):
     """One thread.
 
     Attributes:
-        counter: The key of the counter that this thread alone raises.
+        counter: The key of the counter that only this thread advances.
         raised: Its last value.
     """
 
@@ -101,7 +101,7 @@ class Caller(threading.Thread):
         self.cancelled = 0
 
     def run(self) -> None:
-        """Call until the phase ends."""
+        """Make calls until the phase ends."""
         while not self._stop_event.wait(PAUSE):
             for _ in range(CALLS):
                 self._arm()

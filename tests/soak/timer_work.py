@@ -1,4 +1,4 @@
-"""Callbacks on a timer: armed, moved, cancelled, dropped and fired, with an account of each."""
+"""Callbacks on a timer that are armed, moved, cancelled, dropped and fired; each is counted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TimerWork:
         self._arm(self._chance.random() * LONGEST)
 
     def arm_far(self) -> None:
-        """Arm a callback that will be cancelled, or moved nearer."""
+        """Arm a callback that is cancelled or moved nearer later."""
         self._arm(FAR)
 
     def arm_raising(self) -> None:
@@ -66,26 +66,26 @@ class TimerWork:
             self._arm(LONGEST / 2)
 
     def touch(self) -> None:
-        """Push a deadline away."""
+        """Move a deadline by its delay from now."""
         chosen = self._ring[self._chance.randrange(RING)]
         if chosen is not None:
             self._moved(*chosen, chosen[0].touch())
 
     def reschedule(self) -> None:
-        """Move a deadline, nearer or further."""
+        """Move a deadline nearer or further."""
         chosen = self._ring[self._chance.randrange(RING)]
         if chosen is not None:
             when = self._timer.time() + self._chance.random() * LONGEST
             self._moved(*chosen, chosen[0].reschedule(when))
 
     def cancel(self) -> None:
-        """Cancel a callback, which may have run."""
+        """Cancel a callback, which may already have run."""
         chosen = self._ring[self._chance.randrange(RING)]
         if chosen is not None:
             self._cancel(*chosen)
 
     def drop(self) -> None:
-        """Drop a handle; the callback runs all the same."""
+        """Drop a handle; the callback runs nevertheless."""
         self._drop(self._chance.randrange(RING))
 
     def settle(self) -> None:
@@ -94,11 +94,11 @@ class TimerWork:
             self._drop(place)
 
     def pending(self) -> int:
-        """Return how many callbacks have neither run nor been cancelled."""
+        """Return the number of callbacks that have neither run nor been cancelled."""
         return self.began - self.fired - self.cancelled
 
     def flaws(self) -> list[str]:
-        """Return what must not be."""
+        """Return descriptions of what is wrong."""
         flaws: list[str] = []
         if self.early:
             flaws.append(f"{self.early} callbacks ran early")
@@ -120,7 +120,7 @@ class TimerWork:
         kept = self._ring[place]
         self._ring[place] = None
         if kept is not None and kept[1].deadline > self._timer.time() + LONGEST:
-            self._cancel(*kept)  # nothing else would end it in time
+            self._cancel(*kept)  # otherwise it would not end in time
 
     def _cancel(self, handle: TimerHandle, token: Token) -> None:
         cancelled = handle.cancel()

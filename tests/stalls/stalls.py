@@ -1,10 +1,10 @@
-"""Runs a command, and stops its process half of the time, as a busy machine does.
+"""Run a command and stop its process half of the time, as on a busy machine.
 
 A program, run by `make test-stalls`:
 
     python -m tests.stalls.stalls SEED COMMAND...
 
-The process alone is stopped: the servers that tests start go on, as do their clocks. A test that
+Only that process is stopped: servers that tests start continue, and so do their clocks. A test that
 expects to be faster than a real timeout fails sooner or later.
 """
 
@@ -17,14 +17,14 @@ import sys
 import time
 from collections.abc import Sequence
 
-SHORTEST, LONGEST = 0.01, 0.25  # seconds, of a stop and of a run alike
+SHORTEST, LONGEST = 0.01, 0.25  # seconds, of a stop and of a run
 
 
 def run(seed: int, command: Sequence[str]) -> int:
     """Run *command* to its end; return its exit code.
 
     Args:
-        seed: Draws the lengths of stops and runs; the moments differ nevertheless.
+        seed: Determines the lengths of stops and runs; the moments differ nevertheless.
         command: A program and its arguments.
     """
     draw = random.Random(seed)

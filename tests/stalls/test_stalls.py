@@ -1,4 +1,4 @@
-"""The program that stops others can stop them, and reports how they ended."""
+"""The program that stops other processes does stop them, and returns their exit codes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .stalls import run
 
 pytestmark = [pytest.mark.one_build, pytest.mark.posix, pytest.mark.realtime, pytest.mark.slow]
 
-# Reads the clock until it was stopped twice, for at least 10 ms each time.
+# Reads the clock until the process was stopped twice, for at least 10 ms each time.
 STOPPED_TWICE = """
 import time
 
@@ -24,5 +24,5 @@ raise SystemExit(7)
 
 
 def test_a_process_is_stopped_again_and_again() -> None:
-    """It goes on each time, and its exit code is that of the run."""
+    """The process continues each time, and the exit code is its own."""
     assert run(1, [sys.executable, "-c", STOPPED_TWICE]) == 7

@@ -1,12 +1,12 @@
-"""Runs the interpreter's own asyncio tests on the base loops and on ours, and compares.
+"""Run the interpreter's own asyncio tests on the base loops and on wheel loops, and compare.
 
 A program:
 
     python tests/stdlib/compare_loops.py [--base asyncio|uvloop] [MODULE...]
 
-For each base it prints how many passed on both, which failed on both, and which only on ours; it
-fails if there are any of the last kind. A test that only ours failed gets a second chance on both:
-many of them measure time, and machines are busy.
+For each base it prints how many tests passed on both, which failed on both, and which failed only
+on the wheel; it exits with 1 if there are tests of the last kind. Such a test first runs again on
+both loops, because many tests measure time and the machine may be busy.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from guarded_run import Run, Selection
 
 PACKAGE = "test.test_asyncio."
-#: Every module in which timers matter; not each Python has them all.
+#: Every module in which timers matter; some Python versions lack some of them.
 MODULES = (
     "test_base_events",
     "test_eager_task_factory",
@@ -33,7 +33,7 @@ MODULES = (
     "test_timeouts",
     "test_waitfor",
 )
-#: Selection of what a wheel replaces, with the reason; they are named whenever they are left out.
+#: Tests that check what a wheel replaces, with the reason; each is printed when it is left out.
 LEFT_OUT = {
     "test_base_events.BaseEventLoopTests.test_call_later": "looks for the handle in asyncio's heap",
     "test_base_events.BaseEventLoopTests.test__run_once_cancelled_event_cleanup": (
@@ -44,25 +44,25 @@ LEFT_OUT = {
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The same tests on a base loop and on ours."""
+    """The same tests on a base loop and on a wheel loop."""
 
     base: Run
     ours: Run
 
     def passed(self) -> set[str]:
-        """On both."""
+        """Return the tests that passed on both."""
         return self.base.passed() & self.ours.passed()
 
     def failed(self) -> set[str]:
-        """On both."""
+        """Return the tests that failed on both."""
         return self.base.failed() & self.ours.failed()
 
     def only_ours(self) -> set[str]:
-        """Passed on the base loop and not on ours, be it that ours skipped them."""
+        """Return the tests that passed on the base loop and failed or were skipped on the wheel."""
         return self.base.passed() - self.ours.passed()
 
     def print(self) -> None:
-        """Print the three lists; what passed is only counted."""
+        """Print the three lists; of passed tests only the number."""
         skipped = len(self.base.skipped() & self.ours.skipped())
         print(f"== {self.ours.loop} beside {self.base.loop}")
         print(f"passed on both: {len(self.passed())}   (skipped on both: {skipped})")
@@ -80,7 +80,7 @@ class Comparison:
 
 
 def compare(tests: Selection, base: str) -> Comparison:
-    """Run *tests* on a base loop and on ours, side by side; the doubtful once more, in turn."""
+    """Run *tests* on both loops at the same time; run differing tests again, in turn."""
     loops = (base, f"wheel on {base}")
     with ThreadPoolExecutor(2) as pool:
         comparison = Comparison(*pool.map(tests.run_on, loops))
@@ -93,14 +93,14 @@ def compare(tests: Selection, base: str) -> Comparison:
 
 
 def cpython_tests(modules: Iterable[str]) -> Selection:
-    """The interpreter's own tests of those *modules* that it has."""
+    """Return the interpreter's own tests of those *modules* that it has."""
     names = (PACKAGE + module for module in modules)
     skip = frozenset(PACKAGE + test for test in LEFT_OUT)
     return Selection(tuple(name for name in names if find_spec(name) is not None), skip=skip)
 
 
 def main() -> int:
-    """Compare, print, and say by the exit status whether only ours failed anything."""
+    """Compare and print; return 1 if a test failed only on the wheel."""
     parser = argparse.ArgumentParser(description="Compare our loops with their bases.")
     parser.add_argument("--base", action="append", choices=["asyncio", "uvloop"])
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=", ".join(MODULES))

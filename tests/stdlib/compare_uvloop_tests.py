@@ -1,11 +1,12 @@
-"""Runs uvloop's published tests on uvloop and on the wheel above it, and compares.
+"""Run uvloop's published tests on uvloop and on the wheel above it, and compare.
 
 A program:
 
     python tests/stdlib/compare_uvloop_tests.py [MODULE...]
 
-The tests come with the source distribution of the version that is installed, fetched by pip; where
-it cannot be had, that is said and nothing runs. Prints what `compare_loops.py` prints.
+The tests come from the source distribution of the installed version, which pip fetches. If pip
+cannot fetch it, the program prints that and runs nothing. The output is that of
+`compare_loops.py`.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from tempfile import TemporaryDirectory
 from compare_loops import compare
 from guarded_run import Selection
 
-#: Those that use timers; the others need compilers, name servers, or this version's source tree.
+#: Modules that use timers; the others need compilers, name servers, or this version's source tree.
 MODULES = (
     "test_base",
     "test_context",
@@ -39,7 +40,7 @@ MODULES = (
 
 
 def fetch_tests(release: str, folder: Path) -> str:
-    """Put the tests of a release of uvloop into *folder*; why not, or "" when they are there."""
+    """Put the tests of a release of uvloop into *folder*; return "", or why that failed."""
     options = ["--quiet", "--no-binary", ":all:", "--no-deps", "--no-build-isolation"]
     answer = subprocess.run(
         [sys.executable, "-m", "pip", "download", *options, "-d", folder, f"uvloop=={release}"],
@@ -54,7 +55,7 @@ def fetch_tests(release: str, folder: Path) -> str:
         return f"pip fetched no source of uvloop {release}: {answer.stderr.strip()[-500:]}"
     with tarfile.open(found[0]) as archive:
         for member in archive.getmembers():
-            # The tests alone: beside them lies uvloop itself, uncompiled.
+            # Only the tests: the archive also holds uvloop itself, uncompiled.
             _, _, name = member.name.partition("/tests/")
             if name:
                 archive.extract(member.replace(name=name), folder, filter="data")
@@ -62,7 +63,7 @@ def fetch_tests(release: str, folder: Path) -> str:
 
 
 def main() -> int:
-    """Fetch, compare, print; the exit status says whether only ours failed anything."""
+    """Fetch, compare, print; return 1 if a test failed only on the wheel."""
     parser = argparse.ArgumentParser(description="Compare our loop with uvloop by uvloop's tests.")
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=", ".join(MODULES))
     modules = parser.parse_args().modules or MODULES

@@ -1,4 +1,4 @@
-"""The programs beside this file are imported by their names, as they import each other."""
+"""Put this folder on the import path, so that its programs are imported by their names."""
 
 import sys
 from pathlib import Path

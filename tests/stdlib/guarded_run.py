@@ -1,4 +1,4 @@
-"""Runs tests in a child that may hang or crash: the test at fault fails, the rest goes on."""
+"""Run tests in a child process that may hang or crash: that test fails, the others continue."""
 
 import json
 import os
@@ -19,12 +19,12 @@ PROGRAM = Path(__file__).with_name("run_tests.py")
 
 @dataclass(slots=True)
 class Run:
-    """What became of tests on one loop.
+    """The results of tests on one loop.
 
     Attributes:
-        loop: The name it has in `loops_under_test.LOOPS`.
-        ends: By test: "passed", "skipped: ...", or what went wrong.
-        counts: Loops made, and calls of ours where asyncio's were replaced.
+        loop: Its name in `loops_under_test.LOOPS`.
+        ends: By test: "passed", "skipped: ...", or the error.
+        counts: Created loops, and calls of ours where asyncio's functions were replaced.
     """
 
     loop: str
@@ -32,21 +32,21 @@ class Run:
     counts: Counter[str] = field(default_factory=Counter[str])
 
     def passed(self) -> set[str]:
-        """The tests that passed."""
+        """Return the tests that passed."""
         return {test for test, end in self.ends.items() if end == "passed"}
 
     def skipped(self) -> set[str]:
-        """The tests that said they do not apply."""
+        """Return the tests that were skipped."""
         return {test for test, end in self.ends.items() if end.startswith("skipped")}
 
     def failed(self) -> set[str]:
-        """The tests that failed, hung or crashed."""
+        """Return the tests that failed, hung or crashed."""
         return self.ends.keys() - self.passed() - self.skipped()
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What to run, and how.
+    """The tests to run, and how.
 
     Attributes:
         modules: Dotted names.
@@ -54,7 +54,7 @@ class Selection:
         only: Names of the only tests to run; empty for all.
         replace: Whether asyncio's timeouts are replaced by ours.
         path: Folders to put on the import path.
-        seconds: For one test, after which it counts as hung.
+        seconds: Limit for one test, after which it counts as hung.
     """
 
     modules: tuple[str, ...]
@@ -65,7 +65,7 @@ class Selection:
     seconds: float = 10.0
 
     def run_on(self, loop: str) -> Run:
-        """Run all, each module in a process of its own and in another after a hang or a crash."""
+        """Run all tests: a process for each module, and another after a hang or a crash."""
         run = Run(loop)
         for module in self.modules:
             while not _Child(self, loop, module, self.skip | run.ends.keys()).follow(run):
@@ -104,7 +104,7 @@ class _Child:
         self._process.stdin.close()
 
     def follow(self, run: Run) -> bool:
-        """Note how the tests end; False when some are left to run in another process."""
+        """Record how the tests end; return False if some must run in another process."""
         running: str | None = None
         finished = False
         for test, end in self._reports():
@@ -122,7 +122,7 @@ class _Child:
         return finished or running is None
 
     def _reports(self) -> Iterator[tuple[Any, Any]]:
-        """What the process tells, until it ends or a test takes too long."""
+        """Yield the reports of the process, until it ends or a test takes too long."""
         rest = b""
         while select.select([self._reading], [], [], self._seconds)[0]:
             chunk = os.read(self._reading, 65536)
@@ -133,7 +133,7 @@ class _Child:
                 yield tuple(json.loads(line))
 
     def _end(self) -> str:
-        """End the process with all it started; why there was no more to hear."""
+        """End the process with its children; return why its reports ended."""
         os.close(self._reading)
         try:
             status = f"the process ended with status {self._process.wait(timeout=1)}"

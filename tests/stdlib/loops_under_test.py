@@ -1,8 +1,8 @@
-"""Puts a loop where the tests of CPython and of uvloop look for theirs.
+"""Set the loop that the tests of CPython and of uvloop use.
 
-They make loops in several ways: by the default policy, by `asyncio.SelectorEventLoop`, and as
-subclasses of `asyncio.base_events.BaseEventLoop` that turn their own clock. All are given ours, or
-uvloop's; uvloop's tests ask `uvloop.new_event_loop`.
+These tests create loops in several ways: with the default policy, with `asyncio.SelectorEventLoop`,
+and as subclasses of `asyncio.base_events.BaseEventLoop` with a clock of their own. Each way is
+replaced by a wheel loop or by uvloop. uvloop's tests call `uvloop.new_event_loop`.
 """
 
 import asyncio
@@ -17,44 +17,44 @@ from aiowheel.testing import VirtualClockEventLoop
 LoopClass = type[asyncio.AbstractEventLoop]
 
 
-class Made:
-    """Counts the loops under test: a run that made none has tested nothing."""
+class CountedLoop:
+    """A mixin that counts the loops under test: a run without any has tested nothing."""
 
     loops = 0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        Made.loops += 1
+        CountedLoop.loops += 1
 
 
 def asyncios() -> None:
-    """Have the tests run on the loops of asyncio, as they are."""
-    _put(type("Loop", (Made, asyncio.SelectorEventLoop), {}))
+    """Run the tests on unchanged loops of asyncio."""
+    _put(type("Loop", (CountedLoop, asyncio.SelectorEventLoop), {}))
 
 
 def wheel_on_asyncios() -> None:
-    """Have them run on the wheel above asyncio, on the loops that they derive included."""
-    _put(type("Loop", (Made, WheelEventLoopMixin, asyncio.SelectorEventLoop), {}))
-    # Tests that turn the clock by hand do so in a subclass, in an attribute set after __init__.
-    base = type("BaseLoop", (Made, WheelEventLoopMixin, asyncio.BaseEventLoop), {"_time": 0})
+    """Run the tests on the wheel above asyncio, also for loops that the tests derive."""
+    _put(type("Loop", (CountedLoop, WheelEventLoopMixin, asyncio.SelectorEventLoop), {}))
+    # Tests that advance the clock by hand use a subclass with an attribute set after __init__.
+    base = type("BaseLoop", (CountedLoop, WheelEventLoopMixin, asyncio.BaseEventLoop), {"_time": 0})
     for module in (asyncio, asyncio.base_events):
         setattr(module, "BaseEventLoop", base)  # noqa: B010 - to mypy it is a constant
 
 
 def uvloops() -> None:
-    """Have them run on uvloop as it is."""
+    """Run the tests on unchanged uvloop."""
     _put(_on_uvloop())
 
 
 def wheel_on_uvloops() -> None:
-    """Have them run on the wheel above uvloop."""
+    """Run the tests on the wheel above uvloop."""
     _put(_on_uvloop(WheelEventLoopMixin))
 
 
 def virtual() -> None:
-    """Have them run on a virtual clock; a patient one, for child processes take their time."""
+    """Run the tests on a virtual clock that waits for child processes."""
 
-    class Loop(Made, VirtualClockEventLoop):
+    class Loop(CountedLoop, VirtualClockEventLoop):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args, patience=5)
 
@@ -73,8 +73,8 @@ LOOPS: dict[str, Callable[[], None]] = {
 def _on_uvloop(*mixins: type) -> LoopClass:
     import uvloop
 
-    class Loop(Made, *mixins, uvloop.Loop):  # type: ignore[misc]
-        _default_executor = None  # CPython's tests look at it when they close a loop
+    class Loop(CountedLoop, *mixins, uvloop.Loop):  # type: ignore[misc]
+        _default_executor = None  # CPython's tests read it when they close a loop
 
         def __init__(self, selector: object = None) -> None:
             super().__init__()

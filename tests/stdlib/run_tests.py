@@ -1,8 +1,8 @@
-"""Runs tests of other projects on the loop asked for, and tells of each as it ends.
+"""Run tests of other projects on the given loop, and report each result.
 
-A program: `python run_tests.py DESCRIPTOR`, with a `Task` as JSON on stdin. Lines of JSON go to the
-file descriptor: `[test, null]` when a test begins, `[test, end]` when it ends, and `[null, counts]`
-when all have.
+A program: `python run_tests.py DESCRIPTOR`, with a `Task` as JSON on stdin. It writes lines of JSON
+to the file descriptor: `[test, null]` when a test begins, `[test, end]` when it ends, and
+`[null, counts]` when all have ended.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, TypedDict
 
-from loops_under_test import LOOPS, Made
+from loops_under_test import LOOPS, CountedLoop
 
 import aiowheel
 
@@ -43,7 +43,7 @@ class Task(TypedDict):
 
 
 def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, its calls noted: a run that never reached ours has tested nothing."""
+    """Return the function with a count of its calls: a run without any has tested nothing."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -54,7 +54,7 @@ def counted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def point_asyncio_at_ours() -> None:
-    """Replace the names that the tests use, in the modules they use them from."""
+    """Replace the names that the tests use, in the modules from which they use them."""
     for name, home in (
         ("timeout", asyncio.timeouts),
         ("timeout_at", asyncio.timeouts),
@@ -66,7 +66,7 @@ def point_asyncio_at_ours() -> None:
 
 
 def cases(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
-    """Every test in nested suites."""
+    """Yield every test in nested suites."""
     for each in suite:
         if isinstance(each, unittest.TestSuite):
             yield from cases(each)
@@ -74,42 +74,42 @@ def cases(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
             yield each
 
 
-class Telling(unittest.TestResult):
-    """Tells of every test when it begins and when it ends."""
+class ReportingResult(unittest.TestResult):
+    """A result that reports the begin and the end of every test."""
 
-    def __init__(self, tell: Callable[[object, object], None]) -> None:
+    def __init__(self, send_report: Callable[[object, object], None]) -> None:
         super().__init__()
-        self._tell = tell
+        self._report = send_report
         self._end = ""
 
     def startTest(self, test: unittest.TestCase) -> None:
-        """Note that it begins."""
+        """Report the begin."""
         super().startTest(test)
         self._end = "passed"
-        self._tell(test.id(), None)
+        self._report(test.id(), None)
 
     def stopTest(self, test: unittest.TestCase) -> None:
-        """Tell how it ended; a failed subtest is a failed test."""
+        """Report the end; a failed subtest is a failed test."""
         super().stopTest(test)
-        self._tell(test.id(), self._end)
+        self._report(test.id(), self._end)
 
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:
-        """A test that does not apply; or a whole class or module."""
+        """Record a skipped test, or a skipped class or module."""
         super().addSkip(test, reason)
         self._end = f"skipped: {reason}"
 
     def addFailure(self, test: unittest.TestCase, err: Any) -> None:
-        """An assertion failed."""
+        """Record a failed assertion."""
         super().addFailure(test, err)
         self._fail(test, self.failures[-1][1])
 
     def addError(self, test: unittest.TestCase, err: Any) -> None:
-        """Something else was raised, in a test or around a class or module."""
+        """Record another error, in a test or around a class or module."""
         super().addError(test, err)
         self._fail(test, self.errors[-1][1])
 
     def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:
-        """One of several parts ended."""
+        """Record the end of a subtest."""
         super().addSubTest(test, subtest, err)
         if err is not None:
             self._end = (self.failures + self.errors)[-1][1]
@@ -117,10 +117,10 @@ class Telling(unittest.TestResult):
     def _fail(self, test: unittest.TestCase, text: str) -> None:
         self._end = text
         if not isinstance(test, unittest.TestCase):  # pyright: ignore[reportUnnecessaryIsInstance]
-            self._tell(test.id(), text)  # an _ErrorHolder, which neither starts nor stops
+            self._report(test.id(), text)  # an _ErrorHolder, which neither starts nor stops
 
 
-def run(task: Task, tell: Callable[[object, object], None]) -> None:
+def run(task: Task, send_report: Callable[[object, object], None]) -> None:
     """Run the tests of a task."""
     LOOPS[task["loop"]]()
     if task["replace"]:
@@ -130,22 +130,24 @@ def run(task: Task, tell: Callable[[object, object], None]) -> None:
         test.id(): test for test in cases(unittest.defaultTestLoader.loadTestsFromModule(module))
     }
     chosen = (set(task["only"]) or tests.keys()) - set(task["skip"])
-    unittest.TestSuite(tests[name] for name in tests if name in chosen).run(Telling(tell))
-    tell(None, {"loops": Made.loops, **CALLS})
+    unittest.TestSuite(tests[name] for name in tests if name in chosen).run(
+        ReportingResult(send_report)
+    )
+    send_report(None, {"loops": CountedLoop.loops, **CALLS})
 
 
 def main() -> None:
-    """Read the task, run it, tell."""
-    warnings.simplefilter("ignore")  # the tests' own business
+    """Read the task, run it, and report."""
+    warnings.simplefilter("ignore")  # warnings of other projects' tests
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
     report = open(descriptor, "w", encoding="utf-8")  # noqa: SIM115 - closed with the process
 
-    def tell(test: object, end: object) -> None:
+    def send_report(test: object, end: object) -> None:
         report.write(json.dumps([test, end]) + "\n")
         report.flush()
 
-    run(json.load(sys.stdin), tell)
+    run(json.load(sys.stdin), send_report)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""CPython's own tests of timers pass on loops and with timeouts of ours.
+"""CPython's own tests of timers pass on wheel loops and with timeouts of this package.
 
-The tests are those of the running interpreter, so ours follows what each Python does. Here the
-quick ones run; `make test-stdlib` runs all that has to do with timers.
+The tests are those of the running interpreter, so the behaviour follows each Python version. The
+quick modules run here; `make test-stdlib` runs every module with timers.
 """
 
 from importlib.util import find_spec
@@ -28,7 +28,7 @@ VIRTUAL = ("test_locks", "test_queues", "test_streams", "test_taskgroups", *REPL
     scope="module", params=["asyncio", pytest.param("uvloop", marks=pytest.mark.thorough)]
 )
 def base(request: pytest.FixtureRequest) -> str:
-    """The loop below ours, or the one that our timeouts run on."""
+    """The loop below the wheel, or the loop on which our timeouts run."""
     if request.param == "uvloop":
         pytest.importorskip("uvloop")
     name: str = request.param
@@ -37,30 +37,30 @@ def base(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def comparison(base: str) -> Comparison:
-    """The quick modules on a base loop and on ours above it."""
+    """The quick modules on a base loop and on the wheel above it."""
     return compare(cpython_tests(QUICK), base)
 
 
 @pytest.fixture(scope="module")
 def replaced(base: str) -> Run:
-    """Those that use timeouts, with `timeout`, `timeout_at` and `wait_for` replaced by ours."""
+    """The tests that use timeouts, with `timeout`, `timeout_at` and `wait_for` replaced by ours."""
     return Selection(tuple(PACKAGE + name for name in REPLACED), replace=True).run_on(base)
 
 
 def test_what_passes_on_the_base_loop_passes_on_ours(comparison: Comparison) -> None:
-    """Nothing fails on ours alone."""
+    """No test fails only on the wheel."""
     assert comparison.only_ours() == set()
 
 
 def test_there_were_tests_and_they_ran_on_our_loops(comparison: Comparison) -> None:
-    """An empty run would pass, too."""
+    """An empty run would pass as well."""
     assert comparison.ours.counts["loops"] > 100
     for module in QUICK:
         assert sum(test.startswith(PACKAGE + module) for test in comparison.passed()) > 10
 
 
-def test_what_is_left_out_exists_and_would_fail() -> None:
-    """A reason that is no longer true is not kept."""
+def test_every_test_left_out_exists_and_would_fail() -> None:
+    """Each reason is still true."""
     names = frozenset(PACKAGE + test for test in LEFT_OUT)
 
     run = Selection((f"{PACKAGE}test_base_events",), only=names).run_on("wheel on asyncio")
@@ -69,25 +69,25 @@ def test_what_is_left_out_exists_and_would_fail() -> None:
 
 
 def test_the_full_run_has_the_quick_modules() -> None:
-    """Whoever runs all misses none of these."""
+    """The full run skips none of the quick modules."""
     assert set(QUICK) < set(MODULES)
 
 
 def test_our_timeouts_do_what_asyncios_do(replaced: Run) -> None:
-    """None of the tests fails."""
+    """No test fails."""
     assert replaced.failed() == set(), "\n".join(replaced.ends[test] for test in replaced.failed())
 
 
 def test_our_timeouts_were_called(replaced: Run) -> None:
-    """The tests went through our functions, and there were tests."""
+    """The tests called our functions, and there were tests."""
     assert all(replaced.counts[name] > 1 for name in ("timeout", "timeout_at", "wait_for"))
     for module in REPLACED:
         assert sum(test.startswith(PACKAGE + module) for test in replaced.passed()) > 10
 
 
 @pytest.mark.parametrize("module", VIRTUAL)
-def test_the_virtual_loop_is_asyncios_time_apart(module: str) -> None:
-    """Over real sockets, too, TLS included."""
+def test_the_virtual_loop_behaves_as_asyncios_except_for_time(module: str) -> None:
+    """The tests also use real sockets, with TLS."""
     run = Selection((PACKAGE + module,)).run_on("virtual")
 
     assert run.failed() == set(), "\n".join(run.ends[test] for test in run.failed())

@@ -1,12 +1,12 @@
-"""Runs the test suites of other projects, unchanged, on a base loop and on ours, and compares.
+"""Run the unchanged test suites of other projects on a base loop and on a wheel loop, and compare.
 
 A program, run by `make test-strangers`:
 
     python -m tests.strangers.compare_suites [--base asyncio|uvloop] [--out FILE] [PROJECT ...]
 
-It prints a row for each suite, and the name of each test that passed on the base loop and not on
-ours; it ends with 1 if there is one that `DIFFERENCES` does not explain. Those tests run once more
-on both loops first: many of them measure time, and machines are busy.
+It prints a row for each suite, and the name of each test that passed only on the base loop. It
+exits with 1 if `DIFFERENCES` does not explain such a test. Those tests first run once more on both
+loops, because many of them measure time and the machine may be busy.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import Any
 from .projects import BUILD, PROJECTS, ROOT, Project, Server
 
 RESULTS = Path(__file__).with_name("results.json")
-#: What the plugin and our loops are imported from, after the suite's own folder.
+#: Import paths of the plugin and our loops, after the suite's own folder.
 PATHS = (Path(__file__).parent, ROOT / "tests" / "stdlib", ROOT)
-HOURS = 1  # of a suite that hangs in spite of the limit of each test
-#: Why a test passes on a base loop alone, by project and test.
+HOURS = 1  # limit for a suite that hangs in spite of the limit of each test
+#: The reason why a test passes only on a base loop, by project and test.
 DIFFERENCES: Mapping[tuple[str, str], str] = {}
 
 
@@ -38,7 +38,7 @@ class Suite:
     Attributes:
         loop: Its name in `loops_under_test.LOOPS`.
         ends: By test: "passed", "skipped" or "failed: " and the reason.
-        loops: Loops that the run made; None where it did not come to its end.
+        loops: Number of loops that the run created; None if the run did not finish.
     """
 
     loop: str
@@ -56,7 +56,7 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the comparison of one suite found: a row of the table.
+    """The comparison of one suite: a row of the table.
 
     Attributes:
         project: Name and release.
@@ -64,10 +64,10 @@ class Row:
         on_base: Number of tests that passed on it.
         on_wheel: Number of tests that passed on the wheel above it.
         failed_on_both: Number of tests that failed on both.
-        loops: Wheel loops that the tests made.
-        on_wheel_alone: Tests that passed on the wheel alone.
-        in_second_run: Tests that failed on the wheel once and passed when they ran again.
-        differences: Tests that passed on the base loop alone, and why.
+        loops: Number of wheel loops that the tests created.
+        on_wheel_alone: Tests that passed only on the wheel.
+        in_second_run: Tests that failed on the wheel once and passed in the second run.
+        differences: Tests that passed only on the base loop, and why.
     """
 
     project: str
@@ -120,7 +120,7 @@ def run_suite(project: Project, loop: str, server: Server, only: Collection[str]
 
 
 def read_results(loop: str, results: Path) -> Suite:
-    """Read what the plugin wrote."""
+    """Read the results file of the plugin."""
     suite = Suite(loop)
     for line in results.read_text("utf-8").splitlines() if results.exists() else ():
         test, end = json.loads(line)
@@ -132,7 +132,7 @@ def read_results(loop: str, results: Path) -> Suite:
 
 
 def compare(project: Project, base: str) -> Row:
-    """Run one suite on a base loop and on the wheel above it; the doubtful tests twice."""
+    """Run one suite on a base loop and on the wheel above it; run differing tests again."""
     project.prepare()
     with project.server() as server:
         theirs, ours = (run_suite(project, loop, server) for loop in (base, f"wheel on {base}"))
@@ -168,7 +168,7 @@ def kept(file: Path) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def main() -> int:
-    """Compare, print and write; return whether a difference is not explained."""
+    """Compare, print and write; return 1 if a difference is not explained."""
     names = [project.name for project in PROJECTS]
     parser = argparse.ArgumentParser(description="Run suites of other projects on our loops.")
     parser.add_argument("--base", action="append", choices=["asyncio", "uvloop"])

@@ -1,9 +1,10 @@
-"""A pytest plugin that puts a loop under the tests of another project, and notes how each ends.
+"""A pytest plugin that sets the loop for the tests of another project and records their results.
 
-Loaded with `-p`, beside `loops_under_test` of `tests/stdlib`. The environment names the loop
-(`STRANGERS_LOOP`) and the file of results (`STRANGERS_RESULTS`): a line of JSON `[test, end]` for
-each phase of a test that says how it ended, and at last `[null, loops]`, the number of loops made.
-A phase that fails comes after the ones that passed, so the last line of a test is its end.
+It is loaded with `-p`, with `loops_under_test` of `tests/stdlib` on the path. The environment names
+the loop (`STRANGERS_LOOP`) and the results file (`STRANGERS_RESULTS`). The file gets a line of JSON
+`[test, end]` for each phase of a test that has a result, and at last `[null, loops]` with the
+number of created loops. A failing phase follows the passed ones, so the last line of a test holds
+its end.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import json
 import os
 
 import pytest
-from loops_under_test import LOOPS, Made
+from loops_under_test import LOOPS, CountedLoop
 
 RESULTS = open(os.environ["STRANGERS_RESULTS"], "a", encoding="utf-8")  # noqa: PTH123, SIM115
-# Now: modules of the tests, and of other plugins, keep the classes that they import.
+# The loop is set here because modules of the tests, and other plugins, keep imported classes.
 LOOPS[os.environ["STRANGERS_LOOP"]]()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note a failure, a skip, or that the test itself passed."""
+    """Record a failure, a skip, or that the test itself passed."""
     if report.failed:
         _write(report.nodeid, f"failed: {report.longreprtext[-2_000:]}")
     elif report.skipped:
@@ -30,11 +31,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Note that the run came to its end."""
-    _write(None, Made.loops)
+    """Record that the run has finished."""
+    _write(None, CountedLoop.loops)
     RESULTS.close()
 
 
 def _write(test: str | None, end: str | int) -> None:
     RESULTS.write(json.dumps([test, end]) + "\n")
-    RESULTS.flush()  # a crash must not take the earlier ones along
+    RESULTS.flush()  # a crash must not lose the earlier lines

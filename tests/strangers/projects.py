@@ -1,7 +1,7 @@
-"""Projects whose own test suites run on our loops, and what each suite needs.
+"""Projects whose own test suites run on our loops, and the needs of each suite.
 
 A suite comes from the source archive of a release, the project itself from its wheel, as users
-have it. Each has an environment of its own under `build/strangers`, which later runs use again.
+install it. Each project has its own environment under `build/strangers`, which later runs reuse.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.shared.servers import redis_that_stops
 
 ROOT = Path(__file__).parent.parent.parent
 BUILD = ROOT / "build" / "strangers"
-#: What our loops import, what runs the tests, and the other base loop.
+#: The requirements of our loops, of the test run, and of the other base loop.
 COMMON = (
     *tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"],
     "pytest-timeout",
@@ -33,11 +33,11 @@ COMMON = (
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """How a suite finds its server.
+    """How a suite connects to its server.
 
     Attributes:
-        environment: Variables that hold its address.
-        options: Options of pytest that do.
+        environment: Variables with the server's address.
+        options: Options of pytest with the address.
     """
 
     environment: dict[str, str] = field(default_factory=dict[str, str])
@@ -46,13 +46,13 @@ class Server:
 
 @contextmanager
 def no_server() -> Generator[Server]:
-    """Run nothing: the suite starts its servers itself."""
+    """Start nothing: the suite starts its servers itself."""
     yield Server()
 
 
 @contextmanager
 def a_postgres() -> Generator[Server]:
-    """Run a PostgreSQL; its own clients read the same variables."""
+    """Run a PostgreSQL; its clients read the same variables."""
     with postgres_server() as dsn:
         at = urlsplit(dsn)
         database = {"PGUSER": "postgres", "PGDATABASE": "postgres"}
@@ -71,12 +71,12 @@ class Project:
     """A project and its suite.
 
     Attributes:
-        name: As the package index has it.
+        name: The name on the package index.
         version: The release.
         extras: Extras of the project that its tests need.
-        needs: Requirements of its tests beside it.
-        tests: Files and folders of the source archive that pytest gets.
-        options: Options that pytest gets.
+        needs: Further requirements of its tests.
+        tests: Files and folders of the source archive that pytest receives.
+        options: Options that pytest receives.
         server: Runs the server that the tests need.
     """
 
@@ -90,16 +90,16 @@ class Project:
 
     @property
     def source(self) -> Path:
-        """The folder of the unpacked source archive."""
+        """Return the folder of the unpacked source archive."""
         return BUILD / f"{self.name}-{self.version}" / "source"
 
     @property
     def python(self) -> Path:
-        """The interpreter of the environment."""
+        """Return the interpreter of the environment."""
         return BUILD / f"{self.name}-{self.version}" / "environment" / "bin" / "python"
 
     def prepare(self) -> None:
-        """Fetch the suite and make the environment, unless an earlier run did."""
+        """Fetch the suite and create the environment, unless an earlier run did."""
         if not self.source.is_dir():
             self._fetch()
         stamp = self.source.with_name("requirements")
@@ -111,7 +111,7 @@ class Project:
             stamp.write_text(wanted, "utf-8")
 
     def _fetch(self) -> None:
-        """Unpack the source archive, less the package: what is tested is the wheel."""
+        """Unpack the source archive without the package: the wheel is under test."""
         self.source.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.source.parent) as folder:
             only_source = ("--no-deps", "--no-binary", self.name, "--dest", folder)
@@ -140,7 +140,7 @@ PROJECTS = (
             *("pytest-codspeed", "pytest-cov", "pytest-mock", "pytest-xdist", "python-on-whales"),
             *("re-assert", "trustme", "zlib-ng"),
         ),
-        # Those left out measure, or need containers.
+        # The deselected tests measure time, or need containers.
         options=(
             "-m",
             "not dev_mode",

@@ -1,4 +1,4 @@
-"""The page shows the figures of recorded runs, and every difference has its reason."""
+"""The page shows the figures of recorded runs, and every difference has a reason."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ROWS = [Row(**row) for row in json.loads(RESULTS.read_text("utf-8"))]
 
 
 def test_the_table_is_that_of_the_runs() -> None:
-    """Row by row, behind its two lines of headings."""
+    """The rows below the two heading lines are equal."""
     table = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("|")]
 
     assert table[2:] == [str(row) for row in ROWS]
 
 
 def test_every_difference_is_explained() -> None:
-    """A reason that no difference needs is not kept."""
+    """Every reason belongs to a recorded difference."""
     found = {(row.project.split()[0], test) for row in ROWS for test in row.differences}
 
     assert all(reason for row in ROWS for reason in row.differences.values())

@@ -1,4 +1,4 @@
-"""What the timer's tests share."""
+"""Fixtures that the timer's tests share."""
 
 import asyncio
 import math
@@ -12,31 +12,31 @@ Step = Callable[[float], None]
 
 
 class ClockSelector(SelectSelector):
-    """Where the loop would sleep, the clock jumps."""
+    """A selector that advances the clock where the loop would sleep."""
 
     now = 1000.0
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
-        """Poll; let *timeout* seconds pass on the clock if nothing is ready."""
+        """Poll; advance the clock by *timeout* seconds if nothing is ready."""
         if timeout is None:
-            return super().select(None)  # nothing but another thread can wake the loop
+            return super().select(None)  # only another thread can wake the loop
         ready = super().select(0)
         if not ready and timeout > 0:
-            # A hair beyond: at high uptimes asyncio never runs what is due at this very float.
+            # At high uptimes asyncio never runs a callback that is due at exactly this float.
             self.now += timeout
             self.now += 2 * math.ulp(self.now)
         return ready
 
 
 class ClockLoop(asyncio.SelectorEventLoop):
-    """A loop on a clock that a test can step, either way."""
+    """A loop on a clock that a test can move in both directions."""
 
     def __init__(self) -> None:
         self.clock = ClockSelector()
         super().__init__(self.clock)
 
     def time(self) -> float:
-        """Seconds on the stepped clock."""
+        """Return the seconds on the stepped clock."""
         return self.clock.now
 
 
@@ -50,7 +50,7 @@ def clock_loop() -> Iterator[asyncio.SelectorEventLoop]:
 
 @pytest.fixture
 def step(clock_loop: ClockLoop) -> Step:
-    """Let seconds pass, or step back, on the clock of `clock_loop`."""
+    """Return a function that moves the clock of `clock_loop` forward or back."""
 
     def by(seconds: float) -> None:
         clock_loop.clock.now += seconds
@@ -60,10 +60,10 @@ def step(clock_loop: ClockLoop) -> Step:
 
 @pytest.fixture
 def until() -> Until:
-    """Let the loop turn until a condition holds; pytest's timeout is the bound."""
+    """Let the loop run until a condition holds; pytest's timeout is the limit."""
 
     async def turn(condition: Callable[[], object]) -> None:
-        while not condition():  # noqa: ASYNC110 - what is waited for sets no event
+        while not condition():  # noqa: ASYNC110 - the condition sets no event
             await asyncio.sleep(0)
 
     return turn

@@ -1,4 +1,4 @@
-"""What the driver task awaits: it resumes in the alarm's own turn, however tasks are made."""
+"""The future of the driver task: the task resumes inside the alarm, with every task factory."""
 
 import asyncio
 import asyncio.tasks
@@ -15,28 +15,28 @@ pytestmark = pytest.mark.both_loops
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 
-#: asyncio's task in Python, which Python uses where the C one is missing.
+#: asyncio's task in Python, the fallback for the one in C.
 PurePythonTask = cast(Any, asyncio.tasks)._PyTask
 
 
 def plain(
     loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
 ) -> asyncio.Task[Any]:
-    """The task that a loop makes by itself."""
+    """Create the task that a loop creates by default."""
     return asyncio.Task(coro, loop=loop, **options)
 
 
 def pure_python(
     loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
 ) -> asyncio.Task[Any]:
-    """A task without C code."""
+    """Create a task without C code."""
     return cast(asyncio.Task[Any], PurePythonTask(coro, loop=loop, **options))
 
 
 def wrapping(
     loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
 ) -> asyncio.Task[Any]:
-    """A task whose coroutine runs inside another one, as tracers have it."""
+    """Create a task whose coroutine runs inside another one, as tracers do."""
 
     async def outer() -> Any:
         return await coro
@@ -45,7 +45,7 @@ def wrapping(
 
 
 def starting_eagerly(factory: Callable[..., asyncio.Task[Any]]) -> Callable[..., Any]:
-    """An eager factory without the option of uvloop 0.23 that Python 3.13.0 does not take."""
+    """Return an eager factory without the option of uvloop 0.23 that Python 3.13.0 rejects."""
 
     def make(
         loop: asyncio.AbstractEventLoop,
@@ -60,7 +60,7 @@ def starting_eagerly(factory: Callable[..., asyncio.Task[Any]]) -> Callable[...,
 
 
 class Stepper:
-    """A coroutine in Python that passes on every step of another one, as profilers do."""
+    """An awaitable that forwards every step to a coroutine, as profilers do."""
 
     def __init__(self, coro: Coroutine[Any, Any, Any]) -> None:
         self._coro = coro
@@ -75,22 +75,22 @@ class Stepper:
         return self._coro.send(None)
 
     def send(self, value: Any) -> Any:
-        """Step."""
+        """Forward a value."""
         return self._coro.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Raise inside."""
+        """Forward an exception."""
         return self._coro.throw(*error)
 
     def close(self) -> None:
-        """End."""
+        """Close the coroutine."""
         self._coro.close()
 
 
 def stepping(
     loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
 ) -> asyncio.Task[Any]:
-    """A task that steps the coroutine by hand."""
+    """Create a task that steps the coroutine by hand."""
 
     async def outer() -> Any:
         return await Stepper(coro)
@@ -115,7 +115,7 @@ every_mode = pytest.mark.parametrize("debug", [False, True], ids=["", "debug"])
 
 
 class Waiter:
-    """Notes each time that its bell has resumed it."""
+    """A task that awaits its bell in a loop and counts how often it resumes."""
 
     def __init__(self, factory: Any) -> None:
         self.loop = asyncio.get_running_loop()
@@ -136,15 +136,15 @@ class Waiter:
 
 
 async def turn(count: int = 3) -> None:
-    """Let the loop turn."""
+    """Let the loop run a few iterations."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 @every_factory
 @every_mode
-async def test_it_resumes_in_the_turn_of_the_ring(factory: Any, debug: bool) -> None:  # noqa: FBT001
-    """The task runs inside the callback that rings; before, it stands still."""
+async def test_the_task_resumes_in_the_turn_of_the_ring(factory: Any, debug: bool) -> None:  # noqa: FBT001
+    """The task runs inside the callback that rings the bell, and not before."""
     loop = asyncio.get_running_loop()
     loop.set_debug(debug)
     waiter = Waiter(factory)
@@ -166,7 +166,7 @@ async def test_it_resumes_in_the_turn_of_the_ring(factory: Any, debug: bool) -> 
 
 @every_factory
 async def test_a_ring_before_the_first_await_counts(factory: Any) -> None:
-    """Once, however often it rang: the task looks at everything that is due anyway."""
+    """Any number of early rings resumes the task once, which then handles everything due."""
     waiter = Waiter(factory)
     if waiter.bell._resume is None:  # an eager task waits already
         waiter.bell.ring()
@@ -183,7 +183,7 @@ async def test_a_ring_before_the_first_await_counts(factory: Any) -> None:
 
 @every_factory
 async def test_two_rings_in_one_turn(factory: Any) -> None:
-    """Each resumes the task, which waits again in between."""
+    """Each ring resumes the task, which awaits the bell again in between."""
     waiter = Waiter(factory)
     await turn()
     waiter.loop.call_soon(waiter.bell.ring)
@@ -209,7 +209,7 @@ async def test_cancelled_before_it_waits(factory: Any) -> None:
 @every_factory
 @pytest.mark.parametrize("order", ["ring cancel", "cancel ring", "cancel cancel ring ring"])
 async def test_cancelled_in_the_turn_of_the_ring(factory: Any, order: str) -> None:
-    """The task ends cancelled once; a ring before the cancellation is still answered."""
+    """The task ends cancelled once; a ring before the cancellation still resumes it."""
     waiter = Waiter(factory)
     await turn()
     actions: dict[str, Callable[[], object]] = {
@@ -227,7 +227,7 @@ async def test_cancelled_in_the_turn_of_the_ring(factory: Any, order: str) -> No
 
 @every_factory
 async def test_the_message_of_a_cancellation_is_no_error(factory: Any) -> None:
-    """`task.cancel(msg=...)` is passed to what the task awaits."""
+    """`task.cancel(msg=...)` passes its message to the awaited object."""
     waiter = Waiter(factory)
     await turn()
     waiter.task.cancel(msg="enough")
@@ -236,8 +236,8 @@ async def test_the_message_of_a_cancellation_is_no_error(factory: Any) -> None:
 
 
 @every_factory
-async def test_what_the_task_raises_is_the_tasks(factory: Any) -> None:
-    """An error after the ring ends the task and does not reach the callback that rang."""
+async def test_an_exception_of_the_task_stays_in_the_task(factory: Any) -> None:
+    """An exception after the ring ends the task and does not reach the ringing callback."""
     loop = asyncio.get_running_loop()
     bell = Bell(loop)
 
@@ -257,7 +257,7 @@ async def test_what_the_task_raises_is_the_tasks(factory: Any) -> None:
 
 @every_factory
 @every_mode
-async def test_a_timer_works_whatever_makes_its_task(
+async def test_a_timer_works_with_every_task_factory(
     factory: Any,
     debug: bool,  # noqa: FBT001
     until: Until,
@@ -288,7 +288,7 @@ async def test_a_timer_works_whatever_makes_its_task(
 
 
 async def test_a_driver_cancelled_in_the_turn_of_its_alarm(until: Until) -> None:
-    """By a callback before the alarm, by one after it, and by the one that it fires."""
+    """A callback before the alarm, one after it, or the fired callback cancels the driver."""
     loop = asyncio.get_running_loop()
     fired: list[str] = []
 
@@ -307,11 +307,11 @@ async def test_a_driver_cancelled_in_the_turn_of_its_alarm(until: Until) -> None
         await until(lambda: len(fired) == 2)
         await turn()
 
-        def suicide() -> None:
+        def cancel_driver() -> None:
             driver_task().cancel()
             fired.append("cancels")
 
-        timer.call_later(0, suicide)
+        timer.call_later(0, cancel_driver)
         timer.call_later(0, fired.append, "same slice")
         await until(lambda: len(fired) == 4)
         await turn()
@@ -322,7 +322,7 @@ async def test_a_driver_cancelled_in_the_turn_of_its_alarm(until: Until) -> None
 
 
 async def test_the_current_task_inside_a_callback(until: Until) -> None:
-    """It is the driver's, which a callback may not await but may name."""
+    """The current task is the driver's; a callback must not await it, but may name it."""
     names: list[str] = []
 
     def note() -> None:
@@ -338,7 +338,7 @@ async def test_the_current_task_inside_a_callback(until: Until) -> None:
 
 
 async def test_the_driver_task_can_be_looked_at() -> None:
-    """`repr` and the stack of a task that waits for its bell."""
+    """`repr` and the stack of a task that awaits its bell work."""
     async with Timer():
         await turn()
         (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "aiowheel-driver")

@@ -1,4 +1,4 @@
-"""Clocks of any age, ticks of any width, clocks that jump, stand still or step back."""
+"""Clocks of any age, ticks of any width, clocks that jump, stop or step back."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ WHEEL_SIZES = [2, 20, 64, 256, 1000]
 
 
 def driver_of(timer: Timer) -> Driver:
-    """What turns the wheel behind *timer*."""
+    """Return the driver of *timer*."""
     assert timer._driver is not None
     return timer._driver
 
@@ -26,7 +26,7 @@ def driver_of(timer: Timer) -> Driver:
 def test_a_float_deadline_is_kept_at_any_uptime(
     clock_loop: asyncio.SelectorEventLoop, step: Step, uptime: float, tick: float
 ) -> None:
-    """Never before its `when`, and late by less than a tick, however coarse the float is there."""
+    """A callback never runs before its `when`, and runs less than a tick late."""
     step(uptime)
     late: list[float] = []
 
@@ -50,7 +50,7 @@ def test_a_float_deadline_is_kept_at_any_uptime(
 @pytest.mark.parametrize("tick", TICKS)
 @pytest.mark.parametrize("wheel_size", WHEEL_SIZES)
 def test_every_level_edge_fires_at_its_tick(tick: float, wheel_size: int) -> None:
-    """One before, at and one behind each edge, on a manual clock: the suite watches lateness."""
+    """One tick before, at and after each edge, on a manual clock; a fixture checks lateness."""
     timer = ManualTimer(tick=tick, wheel_size=wheel_size)
     ticks = sorted(
         {
@@ -72,7 +72,7 @@ def test_every_level_edge_fires_at_its_tick(tick: float, wheel_size: int) -> Non
 @pytest.mark.parametrize("delay", [0.001, 0.255, 0.256, 0.257, 65.535, 65.536, 65.537])
 @pytest.mark.parametrize("uptime_ticks", [2**30, 2**31, 2**36])
 def test_a_short_delay_on_an_old_wheel(uptime_ticks: int, delay: float) -> None:
-    """After 12 and 24 days and two years at 1 ms a tick, a delay is still itself."""
+    """A delay keeps its length after 12 and 24 days and two years at 1 ms a tick."""
     timer = ManualTimer(tick=0.001)
     timer.advance(uptime_ticks / 1000)
     fired: list[str] = []
@@ -86,7 +86,7 @@ def test_a_short_delay_on_an_old_wheel(uptime_ticks: int, delay: float) -> None:
 
 
 def test_sub_tick_steps_add_up() -> None:
-    """Four steps of 250 microseconds are a millisecond, on the fourth."""
+    """Four steps of 250 microseconds are a millisecond; the fourth fires."""
     timer = ManualTimer(tick=0.001)
     timer.call_later(0.001, int)
 
@@ -94,7 +94,7 @@ def test_sub_tick_steps_add_up() -> None:
 
 
 def test_a_nanosecond_short_is_short() -> None:
-    """The clock's own resolution decides, at exactly the deadline."""
+    """The clock's own resolution decides: the timer fires at exactly the deadline."""
     timer = ManualTimer(tick=0.001)
     timer.call_later(0.001, int)
 
@@ -105,7 +105,7 @@ def test_a_nanosecond_short_is_short() -> None:
 def test_a_loop_stalled_for_five_seconds_fires_everything_at_once(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
-    """In order of the ticks, late by the stall, none lost; delays armed after it are whole."""
+    """Callbacks run in the order of their ticks; none is lost; later delays keep their length."""
     fired: list[object] = []
 
     async def main() -> None:
@@ -126,7 +126,7 @@ def test_a_loop_stalled_for_five_seconds_fires_everything_at_once(
 def test_a_clock_that_jumped_ahead_fires_what_was_due(
     clock_loop: asyncio.SelectorEventLoop, step: Step, jump: float
 ) -> None:
-    """A machine that was suspended: each deadline on the way once, a few wake-ups in all."""
+    """After a suspend each passed deadline fires once, with a few wake-ups in all."""
     fired: list[float] = []
 
     async def main() -> None:
@@ -144,7 +144,7 @@ def test_a_clock_that_jumped_ahead_fires_what_was_due(
 
 
 def test_a_clock_set_back_is_waited_out(clock_loop: asyncio.SelectorEventLoop, step: Step) -> None:
-    """Nothing fires before its deadline on the clock as it now is, and nothing is lost."""
+    """Nothing fires before its deadline on the changed clock, and nothing is lost."""
     fired: list[tuple[str, float]] = []
 
     async def main() -> None:
@@ -170,7 +170,7 @@ def test_a_clock_set_back_is_waited_out(clock_loop: asyncio.SelectorEventLoop, s
 def test_a_slice_that_runs_while_the_clock_is_behind_fires_nothing(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
-    """A driver that is woken for another reason waits until the clock has caught up."""
+    """A driver that wakes for another reason waits until the clock has caught up."""
     fired: list[str] = []
 
     async def main() -> None:
@@ -189,7 +189,7 @@ def test_a_slice_that_runs_while_the_clock_is_behind_fires_nothing(
 
 
 def test_a_clock_that_stands_still_is_no_busy_loop() -> None:
-    """Deadlines wait; only time that passes makes them due."""
+    """Deadlines wait; they become due only when time passes."""
     timer = ManualTimer()
     fired: list[str] = []
     timer.call_later(0.0, fired.append, "now")
@@ -206,7 +206,7 @@ def test_a_clock_that_stands_still_is_no_busy_loop() -> None:
 def test_a_short_timer_after_a_long_silence_is_one_hop_away(
     clock_loop: asyncio.SelectorEventLoop, step: Step, idle: float
 ) -> None:
-    """After ten idle minutes 5 ms are 5 ms: at most one cascade and two wake-ups."""
+    """After ten idle minutes a delay of 5 ms costs at most one cascade and two wake-ups."""
 
     async def main() -> None:
         async with Timer() as timer:
@@ -223,8 +223,10 @@ def test_a_short_timer_after_a_long_silence_is_one_hop_away(
     clock_loop.run_until_complete(main())
 
 
-def test_a_timer_an_hour_away_wakes_nobody_before(clock_loop: asyncio.SelectorEventLoop) -> None:
-    """In 59 minutes: the cascades on the way, and in the first 50 seconds not even those."""
+def test_a_timer_an_hour_away_wakes_nobody_before(
+    clock_loop: asyncio.SelectorEventLoop,
+) -> None:
+    """In 59 minutes only cascades wake the loop, and in the first 50 seconds nothing does."""
 
     async def main() -> None:
         async with Timer() as timer:
@@ -243,7 +245,7 @@ def test_a_timer_an_hour_away_wakes_nobody_before(clock_loop: asyncio.SelectorEv
 @pytest.mark.realtime
 @pytest.mark.both_loops
 async def test_a_timer_an_hour_away_wakes_nobody_for_real() -> None:
-    """Nor does a timer with nothing pending."""
+    """A timer with nothing pending does not wake the loop either."""
     async with Timer() as timer:
         timer.call_later(3600.0, int)
         timer.call_later(float("inf"), int)
@@ -256,7 +258,7 @@ async def test_a_timer_an_hour_away_wakes_nobody_for_real() -> None:
 @pytest.mark.both_loops
 @pytest.mark.parametrize("tick", [0.0001, 0.001, 0.01])
 async def test_no_real_timer_fires_early(tick: float) -> None:
-    """On the wall: the driver re-reads the clock, for a loop may wake it early."""
+    """On the real clock: a loop may wake the driver early, so the driver reads the clock again."""
     done = asyncio.Event()
     early: list[float] = []
     left = 300

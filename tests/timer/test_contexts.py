@@ -1,4 +1,4 @@
-"""Which context a callback runs in, and what keeps one alive."""
+"""The context in which a callback runs, and what keeps a context alive."""
 
 import asyncio
 import gc
@@ -14,12 +14,12 @@ REQUEST: ContextVar[object] = ContextVar("REQUEST", default=None)
 
 
 class Request:
-    """What a context variable holds, and must not hold for long."""
+    """The value of a context variable, which must not stay alive for long."""
 
 
 @pytest.fixture
 def no_gc() -> Iterator[None]:
-    """With the cyclic collector off."""
+    """Switch the cyclic garbage collector off."""
     gc.collect()
     gc.disable()
     yield
@@ -27,7 +27,7 @@ def no_gc() -> Iterator[None]:
 
 
 def test_the_callers_context_is_captured() -> None:
-    """As it was at the call, whatever is set later, and each call its own."""
+    """Each call captures the context at the call; later changes do not matter."""
     timer = ManualTimer()
     seen: list[object] = []
     for name in ("first", "second"):
@@ -40,8 +40,8 @@ def test_the_callers_context_is_captured() -> None:
     assert seen == ["first", "second"]
 
 
-def test_what_a_callback_sets_stays_in_its_context() -> None:
-    """The caller's own is untouched."""
+def test_context_changes_of_a_callback_stay_in_its_context() -> None:
+    """The context of the caller stays unchanged."""
     timer = ManualTimer()
     context = Context()
     timer.call_later(1, REQUEST.set, "inside", context=context)
@@ -54,7 +54,7 @@ def test_what_a_callback_sets_stays_in_its_context() -> None:
 
 @pytest.mark.parametrize("with_args", [False, True])
 def test_a_given_context_is_used(*, with_args: bool) -> None:
-    """The very object, for a bound method without arguments as for any callable."""
+    """The callback runs in that context object, also a bound method without arguments."""
     timer = ManualTimer()
     context = copy_context()
     context.run(REQUEST.set, "given")
@@ -75,7 +75,7 @@ def test_a_given_context_is_used(*, with_args: bool) -> None:
 
 
 def test_an_empty_context_hides_the_callers() -> None:
-    """What a cache or a pool gives for timers that outlive the request that made them."""
+    """A cache or a pool gives an empty context to timers that outlive a request."""
     timer = ManualTimer()
     REQUEST.set("outside")
     seen: list[object] = []
@@ -88,7 +88,7 @@ def test_an_empty_context_hides_the_callers() -> None:
 
 
 def arm_with_request(timer: Timer, delay: float) -> tuple[TimerHandle, weakref.ref[Request]]:
-    """A timer whose context alone holds a request."""
+    """Arm a timer whose context holds the only reference to a request."""
     request = Request()
 
     def arm() -> TimerHandle:
@@ -101,7 +101,7 @@ def arm_with_request(timer: Timer, delay: float) -> tuple[TimerHandle, weakref.r
 @pytest.mark.usefixtures("no_gc")
 @pytest.mark.parametrize("end", ["fire", "cancel", "close"])
 async def test_a_finished_timer_releases_its_context_at_once(end: str) -> None:
-    """While its handle is kept, and a sibling's context stays."""
+    """The context goes although the handle is kept; the context of a sibling stays."""
     timer = ManualTimer()
     handle, watched = arm_with_request(timer, 1)
     sibling, kept = arm_with_request(timer, 60)
@@ -123,7 +123,7 @@ async def use_timer_everywhere() -> tuple[Timer, asyncio.Task[None]]:
     """Enter a timer, sleep on it, bound a block with it and watch a key."""
     timer = Timer()
     await timer.__aenter__()
-    detector = IdleDetector[str](60, len, timer=timer)  # which runs `len` in the context up to here
+    detector = IdleDetector[str](60, len, timer=timer)  # runs `len` in the context up to here
     REQUEST.set(Request())
     detector.touch("key")
     sleeper: asyncio.Task[None] = asyncio.create_task(timer.sleep(60), context=Context())
@@ -136,7 +136,7 @@ async def test_internal_timers_capture_no_context() -> None:
     """Sleeps, timeouts, idle deadlines and the driver keep no request alive."""
     context = Context()
     timer, sleeper = await asyncio.create_task(use_timer_everywhere(), context=context)
-    await asyncio.sleep(0)  # until then the loop still holds the finished task
+    await asyncio.sleep(0)  # until then the loop holds the finished task
     request = context[REQUEST]
     assert isinstance(request, Request)
     watched = weakref.ref(request)
@@ -152,7 +152,7 @@ async def test_internal_timers_capture_no_context() -> None:
 
 
 async def test_the_drivers_alarm_does_not_pass_a_context_on() -> None:
-    """A callback that re-arms for ever keeps its own context, not that of whoever woke it."""
+    """A callback that always arms itself again keeps its own context, not that of its waker."""
     async with Timer() as timer:
         seen: list[object] = []
         done = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""What happens to a timer when its driver is killed, and when it is closed from odd places."""
+"""Timers whose driver task is cancelled or killed, and timers closed in unusual places."""
 
 import asyncio
 import logging
@@ -25,20 +25,20 @@ def loop(request: pytest.FixtureRequest) -> Iterator[asyncio.AbstractEventLoop]:
 
 
 def driver_task() -> asyncio.Task[object]:
-    """The task that sleeps until the next deadline."""
+    """Return the task that sleeps until the next deadline."""
     (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "aiowheel-driver")
     return task
 
 
 def restarts(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """The reasons of the restarts that were logged."""
+    """Return the reasons of the logged restarts."""
     texts = (record.getMessage() for record in caplog.records if record.name == "aiowheel")
     return [text for text in texts if text.startswith("aiowheel.driver_restarted")]
 
 
 @pytest.mark.both_loops
 async def test_a_driver_starts_again_where_nothing_can_be_logged(until: Until) -> None:
-    """The log's own failure costs no deadline."""
+    """A failure of the logging system does not lose a deadline."""
 
     def fail(_: logging.LogRecord) -> bool:
         raise BrokenPipeError
@@ -62,7 +62,7 @@ async def test_a_driver_starts_again_where_nothing_can_be_logged(until: Until) -
 async def test_a_cancelled_driver_starts_again(
     until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No deadline is lost, armed before or after; a cancellation is ordinary, so no log event."""
+    """No deadline is lost; a cancellation is ordinary, so nothing is logged."""
     caplog.set_level(logging.WARNING)
     fired: list[str] = []
     async with Timer() as timer:
@@ -81,7 +81,7 @@ async def test_a_cancelled_driver_starts_again(
 
 @pytest.mark.both_loops
 async def test_a_driver_killed_as_its_alarm_rings_fires_all_the_same(until: Until) -> None:
-    """The wake-up that the dead one was about to answer is answered by the next."""
+    """The next driver handles the wake-up that the killed driver had received."""
     fired: list[int] = []
     async with Timer() as timer:
         await asyncio.sleep(0)
@@ -102,7 +102,7 @@ def test_an_interrupt_passes_through_a_callback(
     shared: bool,  # noqa: FBT001
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It leaves the loop; when the loop runs again, the other deadlines fire."""
+    """The interrupt leaves the loop; when the loop runs again, the other deadlines fire."""
     caplog.set_level(logging.WARNING)
     fired: list[str] = []
 
@@ -122,7 +122,7 @@ def test_an_interrupt_passes_through_a_callback(
     loop.call_soon(arm)
     with pytest.raises(error):
         loop.run_forever()
-    assert fired[0] == "before"  # uvloop ends its turn first
+    assert fired[0] == "before"  # uvloop finishes its iteration first
 
     async def end() -> None:
         await timer.sleep(0.01)
@@ -136,7 +136,7 @@ def test_an_interrupt_passes_through_a_callback(
 
 @pytest.mark.both_loops
 async def test_the_shared_timer_has_no_task_to_kill(until: Until) -> None:
-    """Cancelling every task there is leaves it alone."""
+    """Cancelling every task of the loop does not affect the shared timer."""
     fired: list[int] = []
     handle = aiowheel.call_later(0.001, fired.append, 1)
 
@@ -148,7 +148,7 @@ async def test_the_shared_timer_has_no_task_to_kill(until: Until) -> None:
 def test_a_loop_that_ends_around_an_open_timer(
     loop: asyncio.AbstractEventLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`asyncio.run` cancels the driver together with the task that owns the timer: no warning."""
+    """`asyncio.run` cancels the driver together with the timer's owner, without a warning."""
     closed: list[bool] = []
 
     async def own() -> None:
@@ -176,7 +176,7 @@ def test_a_loop_that_ends_around_an_open_timer(
 
 @pytest.mark.both_loops
 async def test_closing_again_and_at_once() -> None:
-    """Idempotent, also while another task is closing; all of them see it closed."""
+    """Closing is idempotent, also while another task closes; every closer sees it closed."""
     timer = Timer()
     await timer.aclose()  # never entered: nothing to do
     await timer.__aenter__()
@@ -193,7 +193,7 @@ async def test_closing_again_and_at_once() -> None:
 
 @pytest.mark.both_loops
 async def test_a_cancelled_close_has_closed(until: Until) -> None:
-    """Whoever gives up waiting for the end gets the cancellation, not the driver's."""
+    """A cancelled closer raises its own cancellation, not the one of the driver."""
     timer = await Timer().__aenter__()
     closing = asyncio.ensure_future(timer.aclose())
     await asyncio.sleep(0)
@@ -208,7 +208,7 @@ async def test_a_cancelled_close_has_closed(until: Until) -> None:
 
 
 async def close_from_a_callback(until: Until) -> tuple[list[int], list[bool]]:
-    """What ran when a callback started a task that closes, and which handles were cancelled."""
+    """Return what ran after a callback started a closing task, and which handles it cancelled."""
     loop = asyncio.get_running_loop()
     ran: list[int] = []
     tasks: list[asyncio.Task[None]] = []
@@ -227,13 +227,13 @@ async def close_from_a_callback(until: Until) -> tuple[list[int], list[bool]]:
 
 @pytest.mark.both_loops
 async def test_a_callback_may_start_a_task_that_closes(until: Until) -> None:
-    """The slice ends first."""
+    """The slice ends before the timer closes."""
     assert await close_from_a_callback(until) == ([1, 2], [False, False, True])
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
 async def test_an_eager_task_may_close_in_the_middle_of_a_slice(until: Until) -> None:
-    """What was to come after it in the same slice does not."""
+    """Callbacks after it in the same slice do not run."""
     if sys.version_info >= (3, 12):  # for the type checker
         asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
         assert await close_from_a_callback(until) == ([1], [False, True, True])
@@ -242,13 +242,13 @@ async def test_an_eager_task_may_close_in_the_middle_of_a_slice(until: Until) ->
 def test_closing_while_a_slice_is_half_run(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
-    """What the budget has put off is dropped, and counted."""
+    """Callbacks that the time limit postponed are dropped and counted."""
     fired: list[int] = []
     two_are_done = asyncio.Event()
 
     def slow(number: int) -> None:
         fired.append(number)
-        step(0.006)  # more than a slice may take
+        step(0.006)  # more than the limit of a slice
         if number == 1:
             two_are_done.set()
 
@@ -270,7 +270,7 @@ def test_closing_while_a_slice_is_half_run(
 
 @pytest.mark.both_loops
 async def test_closing_wakes_sleepers_with_an_error() -> None:
-    """Nobody sleeps on a timer that will never wake them."""
+    """Sleepers raise an error, because nothing would ever wake them."""
     timer = await Timer().__aenter__()
     sleeper: asyncio.Task[None] = asyncio.ensure_future(timer.sleep(60))
     await asyncio.sleep(0)
@@ -285,7 +285,7 @@ async def test_closing_wakes_sleepers_with_an_error() -> None:
 
 
 def test_another_loop_is_refused(loop: asyncio.AbstractEventLoop) -> None:
-    """By every call; the error names both loops."""
+    """Every call raises an error that names both loops."""
     timer = loop.run_until_complete(Timer().__aenter__())
 
     async def elsewhere() -> None:
@@ -312,7 +312,7 @@ def test_another_loop_is_refused(loop: asyncio.AbstractEventLoop) -> None:
 
 @pytest.mark.both_loops
 async def test_another_thread_is_refused() -> None:
-    """Right after a call from the right one, too: no stale answer is believed."""
+    """Every call checks its thread, also right after a call from the loop's thread."""
     async with Timer() as timer:
         for _ in range(20):
             timer.call_later(60, print).cancel()

@@ -1,4 +1,4 @@
-"""The edges of a timer: other threads, interrupts, the collector, wrong callbacks."""
+"""Unusual uses of a timer: other threads, interrupts, the collector, wrong callbacks."""
 
 import asyncio
 import functools
@@ -38,7 +38,7 @@ def nothing() -> None:
 
 @pytest.mark.both_loops
 async def test_another_thread_changes_nothing() -> None:
-    """Every call that would arm, move or cancel raises there, pending timers and counts stay."""
+    """Every call that arms, moves or cancels raises there; pending timers and counts stay."""
     async with Timer() as timer:
         handle = timer.call_later(60, nothing)
         periodic = timer.every(60, nothing)
@@ -82,10 +82,10 @@ async def test_another_thread_changes_nothing() -> None:
         assert len(timer) == 0
 
 
-def test_what_was_checked_while_the_loop_ran_does_not_hold_afterwards(
+def test_the_check_of_the_thread_ends_with_the_run_of_the_loop(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    """A call after `run_until_complete` returned raises at once: no alarm would be heard."""
+    """A call after `run_until_complete` raises at once, because no alarm would arrive."""
 
     async def begin() -> Timer:
         timer = await Timer().__aenter__()
@@ -103,7 +103,7 @@ def test_what_was_checked_while_the_loop_ran_does_not_hold_afterwards(
         with pytest.raises(ForeignLoopError):
             call()
     assert len(timer) == 2
-    assert handle.cancel()  # touches the wheel alone
+    assert handle.cancel()  # changes only the wheel
     loop.run_until_complete(timer.aclose())
 
 
@@ -113,7 +113,7 @@ async def call_later(timer: Timer) -> aiowheel.TimerHandle:
 
 
 def test_a_loop_that_moved_to_another_thread(loop: asyncio.AbstractEventLoop) -> None:
-    """The thread that ran it before is refused like any other one."""
+    """The thread that ran the loop before is refused like any other thread."""
     started = Event()
 
     async def begin() -> tuple[Timer, aiowheel.TimerHandle]:
@@ -152,7 +152,7 @@ def test_a_loop_that_moved_to_another_thread(loop: asyncio.AbstractEventLoop) ->
 
 @pytest.mark.both_loops
 async def test_the_context_of_a_call_from_a_thread() -> None:
-    """`context=` is used as it is; what is no context is refused in the calling thread."""
+    """The given context is used; a wrong type raises in the calling thread."""
     variable: ContextVar[str] = ContextVar("variable", default="unset")
     context = Context()
     context.run(variable.set, "given")
@@ -160,17 +160,17 @@ async def test_the_context_of_a_call_from_a_thread() -> None:
 
     async with Timer() as timer:
 
-        def ask() -> None:
+        def arm_from_thread() -> None:
             timer.call_later_threadsafe(0, lambda: seen.set_result(variable.get()), context=context)
 
-        await asyncio.to_thread(ask)
+        await asyncio.to_thread(arm_from_thread)
         assert await seen == "given"
         with pytest.raises(TypeError, match=r"context must be a contextvars\.Context or None"):
             timer.call_later_threadsafe(0, nothing, context={})  # type: ignore[arg-type]
 
 
 def test_the_context_of_a_call_to_a_manual_timer() -> None:
-    """The same there."""
+    """A manual timer treats `context=` alike."""
     variable: ContextVar[str] = ContextVar("variable", default="unset")
     context = Context()
     context.run(variable.set, "given")
@@ -187,8 +187,8 @@ def test_the_context_of_a_call_to_a_manual_timer() -> None:
 
 
 @pytest.mark.both_loops
-async def test_an_idle_timer_is_true_and_closed_is_a_fact() -> None:
-    """`timer or default` does not replace it, before, while and after it is open."""
+async def test_an_idle_timer_is_true_and_reports_whether_it_is_closed() -> None:
+    """A timer is true before, while and after it is open, so that `timer or default` keeps it."""
     timer = Timer()
     assert timer
     assert not timer.closed
@@ -204,8 +204,8 @@ async def test_an_idle_timer_is_true_and_closed_is_a_fact() -> None:
 
 
 @pytest.mark.both_loops
-async def test_none_is_no_timeout_everywhere() -> None:
-    """Of a timer, of the module, relative and absolute."""
+async def test_none_means_no_timeout_everywhere() -> None:
+    """None means no timeout for a timer and the module, relative and absolute."""
     async with Timer() as own:
         for maker in (own, aiowheel):
             blocks: list[aiowheel.Timeout] = [
@@ -226,7 +226,7 @@ async def test_none_is_no_timeout_everywhere() -> None:
 
 @pytest.mark.both_loops
 async def test_sleep_returns_none_or_its_result() -> None:
-    """As its overloads say: a task of `sleep(0)` is a task of None."""
+    """`sleep` returns what its overloads say: a task of `sleep(0)` is a task of None."""
     async with Timer() as timer:
         nothing_back: asyncio.Task[None] = asyncio.create_task(timer.sleep(0))
         number_back: asyncio.Task[int] = asyncio.create_task(timer.sleep(0, 7))
@@ -239,7 +239,7 @@ async def test_sleep_returns_none_or_its_result() -> None:
 
 @pytest.mark.both_loops
 async def test_the_shared_timer_cannot_be_closed_by_one_of_its_users() -> None:
-    """Neither by `aclose` nor by `async with`; what is pending for others stays."""
+    """`aclose` and `async with` raise; the pending callbacks of other users stay."""
     timer = aiowheel.current_timer()
     handle = timer.call_later(60, nothing)
 
@@ -261,7 +261,7 @@ async def test_the_shared_timer_cannot_be_closed_by_one_of_its_users() -> None:
 def test_dropping_a_timer_wakes_its_sleepers(
     loop: asyncio.AbstractEventLoop, action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where warnings are errors: it is closed first and complains last."""
+    """The timer is closed before it warns, so this holds also where warnings are errors."""
     unraisable: list[Any] = []
 
     def report(args: "sys.UnraisableHookArgs") -> None:
@@ -297,7 +297,7 @@ def test_dropping_a_timer_wakes_its_sleepers(
 
 
 class Interrupted(VirtualClockEventLoop):
-    """Ctrl-C comes, when told so, while an alarm is being set: before it stands, or after."""
+    """A loop that raises KeyboardInterrupt on request in `call_at`: before or after arming."""
 
     interrupt = ""
 
@@ -326,7 +326,7 @@ def interrupted() -> Iterator[Interrupted]:
 
 
 def test_an_interrupted_call_delays_no_other(interrupted: Interrupted) -> None:
-    """Arming and moving fail; what was pending fires in time, and so does what was to be moved."""
+    """Arming and moving fail; pending timers and the timer to be moved fire in time."""
     fired: list[tuple[str, float]] = []
     start = interrupted.time()
 
@@ -372,7 +372,7 @@ def test_an_interrupt_after_a_slice_delays_nothing(
     when: str,
     shared: bool,  # noqa: FBT001
 ) -> None:
-    """The alarm for 0.1 s is set all the same; nothing waits for the next call at 1.0 s."""
+    """The alarm for 0.1 s is set nevertheless, and does not wait for the next call at 1.0 s."""
     fired: list[tuple[str, float]] = []
     start = interrupted.time()
 
@@ -407,7 +407,7 @@ def test_an_interrupt_after_a_slice_delays_nothing(
 
 @pytest.mark.parametrize("delay", [0, -1])
 def test_delay_0_never_runs_inside_the_call(loop: asyncio.AbstractEventLoop, delay: float) -> None:
-    """A Timer runs it on a later turn, a ManualTimer in `advance`, which may be of 0."""
+    """A Timer runs it in a later turn, a ManualTimer in `advance`, also by 0 seconds."""
     manual = ManualTimer()
     fired: list[str] = []
     manual.call_later(delay, lambda: manual.call_later(delay, fired.append, "second"))
@@ -431,22 +431,22 @@ def test_delay_0_never_runs_inside_the_call(loop: asyncio.AbstractEventLoop, del
 
 
 async def coroutine_function(*args: object) -> None:
-    """Never awaited by a timer."""
+    """A coroutine function, which a timer would never await."""
 
 
 async def generator_function() -> AsyncIterator[int]:
-    """Never iterated by a timer."""
+    """An asynchronous generator, which a timer would never iterate."""
     yield 1
 
 
 class AsyncCall:
-    """Its instances are coroutine functions."""
+    """A class whose instances are coroutine functions."""
 
     async def __call__(self) -> None:
-        """Never awaited by a timer."""
+        """Do nothing."""
 
     async def method(self) -> None:
-        """Never awaited by a timer."""
+        """Do nothing."""
 
 
 COROUTINES: dict[str, Callable[..., Any]] = {
@@ -462,7 +462,7 @@ COROUTINES: dict[str, Callable[..., Any]] = {
 @pytest.mark.both_loops
 @pytest.mark.parametrize("function", COROUTINES.values(), ids=COROUTINES)
 async def test_a_coroutine_function_is_no_callback(function: Callable[..., Any]) -> None:
-    """Refused at the call, with what to do instead; nothing is armed."""
+    """The call raises an error that names the alternative, and arms nothing."""
     text = r"callback must be a plain function, got the coroutine function .*; .*create_task\("
     async with Timer() as timer:
         for call in (timer.call_later, timer.call_at, timer.call_later_threadsafe):
@@ -477,7 +477,7 @@ async def test_a_coroutine_function_is_no_callback(function: Callable[..., Any])
 
 @pytest.mark.both_loops
 async def test_a_class_with_an_async_call_is_a_plain_callback() -> None:
-    """Calling the class makes an instance, no coroutine."""
+    """Calling the class creates an instance, not a coroutine."""
     timer = ManualTimer()
     timer.call_later(1, AsyncCall)
 

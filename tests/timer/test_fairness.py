@@ -1,4 +1,4 @@
-"""Many timers at once, and timers that never end, starve nobody."""
+"""Many due timers, and timers that re-arm themselves, leave the loop time for other work."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,9 +14,9 @@ MANY = 200_000
 
 
 def test_a_mass_expiry_runs_in_slices(clock_loop: asyncio.SelectorEventLoop, step: Step) -> None:
-    """200,000 callbacks of 1 microsecond in one tick: the loop turns every few milliseconds.
+    """200,000 callbacks of 1 microsecond in one tick: the loop runs other work every few ms.
 
-    The clock passes in the callbacks alone, so that slices are counted and not timed.
+    Only the callbacks advance the clock, so the test counts slices instead of measuring time.
     """
     longest = 0.0
     fired = 0
@@ -52,7 +52,7 @@ def test_a_mass_expiry_runs_in_slices(clock_loop: asyncio.SelectorEventLoop, ste
 def test_what_has_not_run_in_a_slice_can_still_be_cancelled_or_moved(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
-    """Between two slices, though all of them are due."""
+    """A callback that is due but has not run can be cancelled or moved between two slices."""
     fired: list[int] = []
 
     def work(number: int) -> None:
@@ -63,7 +63,7 @@ def test_what_has_not_run_in_a_slice_can_still_be_cancelled_or_moved(
         async with Timer() as timer:
             handles = [timer.call_later(0.0005, work, number) for number in range(1000)]
             step(1.0)
-            while not fired:  # noqa: ASYNC110 - one turn at a time is the point
+            while not fired:  # noqa: ASYNC110 - the loop must turn one iteration at a time
                 await asyncio.sleep(0)
             assert len(fired) < 10
             late = handles[-1]
@@ -81,10 +81,10 @@ def test_what_has_not_run_in_a_slice_can_still_be_cancelled_or_moved(
 
 
 @pytest.mark.parametrize("way", ["armed", "moved"])
-def test_what_is_due_at_once_between_two_slices_does_not_wait_for_its_tick(
+def test_an_entry_due_at_once_between_two_slices_does_not_wait_for_its_tick(
     way: str, clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
-    """Armed for now, or moved to now from far ahead: it runs in one of the next slices."""
+    """An entry armed for now, or moved to now from far ahead, runs in one of the next slices."""
     fired: list[str] = []
 
     def work(name: str) -> None:
@@ -97,7 +97,7 @@ def test_what_is_due_at_once_between_two_slices_does_not_wait_for_its_tick(
             for _ in range(20):
                 timer.call_later(0.5, work, "burst")
             step(1.25)
-            while not fired:  # noqa: ASYNC110 - one turn at a time is the point
+            while not fired:  # noqa: ASYNC110 - the loop must turn one iteration at a time
                 await asyncio.sleep(0)
             assert len(fired) < 20
             if way == "moved":
@@ -114,7 +114,7 @@ def test_what_is_due_at_once_between_two_slices_does_not_wait_for_its_tick(
 def test_order_between_ticks_is_kept_across_slices(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
-    """And within a tick: first armed, first run."""
+    """Ticks run in order, and within a tick the order is that of arming."""
     fired: list[tuple[int, int]] = []
 
     def work(tick: int, number: int) -> None:
@@ -139,7 +139,7 @@ def test_order_between_ticks_is_kept_across_slices(
 def test_what_is_armed_meanwhile_waits_for_its_turn(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
-    """A callback's own delay 0 comes after everything that was due before it."""
+    """A delay of 0 armed in a callback runs after everything that was due before."""
     fired: list[str] = []
 
     async def main() -> None:
@@ -164,7 +164,7 @@ def test_what_is_armed_meanwhile_waits_for_its_turn(
 def test_a_callback_that_rearms_itself_at_once_starves_nobody(
     clock_loop: asyncio.SelectorEventLoop,
 ) -> None:
-    """Ten thousand times at delay 0: the loop turns between any two, without recursion."""
+    """Ten thousand delays of 0: the loop runs between any two, without recursion."""
     turns = 0
     left = 10_000
 
@@ -191,7 +191,7 @@ def test_a_callback_that_rearms_itself_at_once_starves_nobody(
 
 @pytest.mark.both_loops
 async def test_a_timer_beside_an_endless_one_fires() -> None:
-    """Ten milliseconds are ten milliseconds while another timer re-arms for ever."""
+    """A delay of 10 ms keeps its length while another timer re-arms itself without end."""
     async with Timer() as timer:
 
         def again() -> None:
@@ -206,7 +206,7 @@ async def test_a_timer_beside_an_endless_one_fires() -> None:
 def test_five_timers_that_meddle_with_each_other(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
-    """The first cancels two of its tick, the third another, itself armed again."""
+    """The first cancels two of its tick; the third cancels another one and re-arms itself."""
     fired: list[str] = []
     handles: dict[str, TimerHandle] = {}
 
@@ -247,7 +247,7 @@ def test_five_timers_that_meddle_with_each_other(
 def test_a_blocking_callback_makes_no_count_go_wrong(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
-    """The first of eleven blocks for a second and the others are cancelled meanwhile."""
+    """The first of eleven callbacks blocks for a second and cancels the others."""
 
     async def main() -> None:
         async with Timer() as timer:
@@ -272,7 +272,7 @@ def test_a_blocking_callback_makes_no_count_go_wrong(
 def slices_beside(
     loop: asyncio.SelectorEventLoop, step: Step, others: float, slices: int
 ) -> list[float]:
-    """How long the first slices of many due callbacks take if others take *others* in between."""
+    """Return the lengths of the first slices if other callbacks take *others* in between."""
     lengths: list[float] = []
     work = 0.0
 
@@ -312,7 +312,7 @@ def test_an_ordinary_burst_keeps_short_slices(
 def test_under_overload_timers_get_as_much_as_the_others_had(
     clock_loop: asyncio.SelectorEventLoop, step: Step, others: float
 ) -> None:
-    """From the second slice on: before the first one nothing was left over."""
+    """The rule applies from the second slice on, because nothing waits before the first one."""
     lengths = slices_beside(clock_loop, step, others, 5)
 
     assert lengths[0] == pytest.approx(BUDGET_NS / 1e9, abs=0.000_2)
@@ -335,7 +335,7 @@ def test_a_driver_that_caught_up_in_a_long_slice_is_still_behind(
                 slices.append(0)
                 for _ in range(count):
                     timer.call_later(0.0005, fire)
-                step(0.05)  # the others
+                step(0.05)  # the other callbacks
                 while not slices[-1]:  # noqa: ASYNC110 - the clock must not jump
                     await asyncio.sleep(0)
             assert timer.statistics().wakeups == 5
@@ -348,16 +348,16 @@ def test_a_driver_that_caught_up_in_a_long_slice_is_still_behind(
 def test_a_slice_is_bounded_however_long_the_others_took(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
-    """A callback that blocks for ten seconds is not answered by ten seconds of timers."""
+    """A callback that blocks for ten seconds does not cause ten seconds of timers."""
     lengths = slices_beside(clock_loop, step, 10.0, 4)
 
     assert lengths[1:] == pytest.approx([MOST_BUDGET_NS / 1e9] * 3, abs=0.000_2)
 
 
-def test_a_slice_that_ends_with_nothing_left_lends_nothing(
+def test_a_slice_that_ends_with_nothing_left_does_not_lengthen_the_next(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
-    """The next burst begins with a slice of 5 ms, though the others took long since."""
+    """The next burst begins with a slice of 5 ms, although other callbacks took long before."""
     work: list[float] = []
 
     def fire() -> None:

@@ -1,4 +1,4 @@
-"""What `call_later` returns: a handle that can be moved, withdrawn and kept for ever."""
+"""The handle that `call_later` returns: it can be moved, cancelled and kept indefinitely."""
 
 import asyncio
 import copy
@@ -20,8 +20,8 @@ PAST_USE: dict[str, Callable[[TimerHandle], object]] = {
 }
 
 
-def test_it_has_whatever_asyncios_has() -> None:
-    """Duck-types `asyncio.TimerHandle`: each public method is there and may be called alike."""
+def test_a_handle_has_the_methods_of_asyncios_handle() -> None:
+    """The handle has each public method of `asyncio.TimerHandle`, with the same signature."""
     theirs = {name for name in dir(asyncio.TimerHandle) if not name.startswith("_")}
     timer = ManualTimer()
     ours = timer.call_later(1, int)
@@ -29,20 +29,20 @@ def test_it_has_whatever_asyncios_has() -> None:
     assert theirs <= set(dir(ours))
     assert ours.when() == 1.0
     assert ours.cancelled() is False
-    assert ours == ours  # noqa: PLR0124 - identity is what is tested
+    assert ours == ours  # noqa: PLR0124 - the test is about identity
     assert ours != timer.call_later(1, int)
     assert len({ours, ours}) == 1
 
 
 @pytest.mark.both_loops
-async def test_its_life_is_told_as_asyncios_is() -> None:
-    """Waiting, fired, cancelled: `when` and `cancelled` answer as the loop's own handle does."""
+async def test_a_handle_reports_its_state_as_asyncios_handle_does() -> None:
+    """Pending, fired, cancelled: `when` and `cancelled` return what asyncio's handle returns."""
     loop = asyncio.get_running_loop()
     fired: list[str] = []
     async with Timer() as timer:
         ours = [timer.call_later(0, fired.append, "ours"), timer.call_later(60, int)]
         theirs = [loop.call_later(0, fired.append, "theirs"), loop.call_later(60, int)]
-        while len(fired) < 2:  # noqa: ASYNC110 - on both loops, whichever comes first
+        while len(fired) < 2:  # noqa: ASYNC110 - on both loops, in any order
             await asyncio.sleep(0)
         ours[1].cancel()
         theirs[1].cancel()
@@ -52,7 +52,7 @@ async def test_its_life_is_told_as_asyncios_is() -> None:
 
 
 def test_states() -> None:
-    """Waiting, then fired or cancelled, never both."""
+    """A handle is pending, then either fired or cancelled."""
     timer = ManualTimer()
     fires, withdrawn = timer.call_later(1, int), timer.call_later(1, int)
     assert not fires.fired()
@@ -65,16 +65,16 @@ def test_states() -> None:
     assert (withdrawn.fired(), withdrawn.cancelled()) == (False, True)
 
 
-def test_it_has_fired_while_its_callback_runs() -> None:
-    """The callback sees its own handle as fired, and cannot cancel it any more."""
+def test_a_handle_has_fired_while_its_callback_runs() -> None:
+    """The callback sees its own handle as fired and can no longer cancel it."""
     timer = ManualTimer()
     seen: list[bool] = []
     handles: list[TimerHandle] = []
 
-    def look() -> None:
+    def record_state() -> None:
         seen.extend([handles[0].fired(), handles[0].cancel()])
 
-    handles.append(timer.call_later(1, look))
+    handles.append(timer.call_later(1, record_state))
 
     timer.advance(1)
 
@@ -83,7 +83,7 @@ def test_it_has_fired_while_its_callback_runs() -> None:
 
 
 def test_cancel_is_true_once() -> None:
-    """For the call that did it."""
+    """Only the call that cancels returns True."""
     timer = ManualTimer()
     handle = timer.call_later(1, int)
 
@@ -94,7 +94,7 @@ def test_cancel_is_true_once() -> None:
 @pytest.mark.parametrize("end", ["fire", "cancel", "close"])
 @pytest.mark.parametrize("use", PAST_USE.values(), ids=PAST_USE)
 async def test_it_is_safe_for_ever_after(end: str, use: Callable[[TimerHandle], object]) -> None:
-    """Every method answers False, and the handle hangs nowhere again."""
+    """Every method of a finished handle returns False and links nothing into the wheel."""
     timer = ManualTimer()
     handle = timer.call_later(1, int)
     match end:
@@ -117,8 +117,8 @@ async def test_it_is_safe_for_ever_after(end: str, use: Callable[[TimerHandle], 
     assert (after.pending, after.rescheduled) == (0, counts.rescheduled)
 
 
-def test_touch_pushes_the_deadline_by_the_delay_it_was_made_with() -> None:
-    """From now, as often as it is called."""
+def test_touch_moves_the_deadline_by_the_original_delay() -> None:
+    """Each `touch` moves the deadline to the original delay from now."""
     timer = ManualTimer()
     handle = timer.call_later(30, int)
     for _ in range(100):
@@ -135,7 +135,7 @@ def test_touch_pushes_the_deadline_by_the_delay_it_was_made_with() -> None:
     ("delay", "fires_at"), [(100, 110), (1, 11), (timedelta(seconds=2), 12), (0, 10)]
 )
 def test_touch_takes_another_delay(delay: Any, fires_at: float) -> None:
-    """Later or earlier, once; the delay it was made with stays its own."""
+    """A delay given to `touch` may be longer or shorter, and applies once."""
     timer = ManualTimer()
     seen: list[float] = []
     handle = timer.call_later(30, lambda: seen.append(timer.time()))
@@ -148,7 +148,7 @@ def test_touch_takes_another_delay(delay: Any, fires_at: float) -> None:
 
 
 def test_a_delay_given_to_touch_does_not_stick() -> None:
-    """The next bare touch is the first delay again."""
+    """The next `touch` without a delay uses the original delay again."""
     timer = ManualTimer()
     handle = timer.call_later(30, int)
 
@@ -158,8 +158,8 @@ def test_a_delay_given_to_touch_does_not_stick() -> None:
     assert handle.when() == 30.0
 
 
-def test_call_ats_own_delay_is_what_was_left() -> None:
-    """Touching it waits as long again as it did when it was made."""
+def test_the_delay_of_call_at_is_the_remaining_time() -> None:
+    """`touch` moves such a handle by the delay that was left when it was created."""
     timer = ManualTimer()
     timer.advance(100)
     handle = timer.call_at(130, int)
@@ -172,7 +172,7 @@ def test_call_ats_own_delay_is_what_was_left() -> None:
 
 @pytest.mark.parametrize("when", [2.0, 17.5, 60.0, 3600.0])
 def test_reschedule_moves_to_a_time(when: float) -> None:
-    """Either way."""
+    """The new time may be earlier or later."""
     timer = ManualTimer()
     seen: list[float] = []
     handle = timer.call_later(30, lambda: seen.append(timer.time()))
@@ -186,7 +186,7 @@ def test_reschedule_moves_to_a_time(when: float) -> None:
 
 @pytest.mark.overdue
 def test_reschedule_to_the_past_is_due_now_and_not_inside_the_call() -> None:
-    """It runs when time is looked at next."""
+    """The callback runs when the timer processes time the next time."""
     timer = ManualTimer()
     timer.advance(10)
     fired: list[str] = []
@@ -199,8 +199,8 @@ def test_reschedule_to_the_past_is_due_now_and_not_inside_the_call() -> None:
     assert fired == ["fired"]
 
 
-def test_inf_is_never_and_can_be_brought_back() -> None:
-    """A handle that waits for ever is moved like any other."""
+def test_an_infinite_delay_can_be_shortened() -> None:
+    """A handle with an infinite delay can be moved like any other."""
     timer = ManualTimer()
     handle = timer.call_later(float("inf"), int)
     assert handle.when() == float("inf")
@@ -213,7 +213,7 @@ def test_inf_is_never_and_can_be_brought_back() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), "5", True])
 def test_a_bad_delay_leaves_the_handle_as_it_was(value: Any) -> None:
-    """Refused as by `call_later`; None means the delay it was made with."""
+    """`touch` raises as `call_later` does; None means the original delay."""
     timer = ManualTimer()
     handle = timer.call_later(30, int)
 
@@ -227,7 +227,7 @@ def test_a_bad_delay_leaves_the_handle_as_it_was(value: Any) -> None:
 
 
 def test_touching_costs_no_wake_up_and_one_refiling_a_bucket() -> None:
-    """A thousand touches within one bucket of an overflow level are filed again once."""
+    """After a thousand touches within one bucket of an overflow level, the entry moves once."""
     timer = ManualTimer()
     handle = timer.call_later(30, int)
     for _ in range(1000):
@@ -239,7 +239,7 @@ def test_touching_costs_no_wake_up_and_one_refiling_a_bucket() -> None:
 
 
 def test_a_stale_handle_never_touches_another() -> None:
-    """Memory is used again, identities are not."""
+    """The memory of an entry is used again, its identity is not."""
     timer = ManualTimer()
     stale = timer.call_later(1, int)
     stale.cancel()
@@ -252,8 +252,8 @@ def test_a_stale_handle_never_touches_another() -> None:
     assert timer.advance(1) == 100
 
 
-def test_it_tells_what_it_will_call() -> None:
-    """For people who debug."""
+def test_repr_shows_the_callback() -> None:
+    """The text helps with debugging."""
     timer = ManualTimer()
     handle = timer.call_later(1.5, test_states)
 
@@ -261,7 +261,7 @@ def test_it_tells_what_it_will_call() -> None:
 
 
 def test_a_method_of_a_tuple_is_called_with_the_tuple() -> None:
-    """One object, where its items would pass for arguments."""
+    """The tuple is the bound object; its items must not become arguments."""
     timer = ManualTimer()
     got: list[object] = []
 
@@ -273,8 +273,8 @@ def test_a_method_of_a_tuple_is_called_with_the_tuple() -> None:
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_it_cannot_be_copied(duplicate: Callable[[object], object]) -> None:
-    """A copy would hang in the wheel by links that are not its own; the handle still fires."""
+def test_a_handle_cannot_be_copied(duplicate: Callable[[object], object]) -> None:
+    """A copy would share the links of the original in the wheel; the handle still fires."""
     timer = ManualTimer()
     got: list[int] = []
     handle = timer.call_later(1, got.append, 1)

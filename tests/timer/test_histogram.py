@@ -1,4 +1,4 @@
-"""The lateness histogram: fixed memory, bounded error."""
+"""The lateness histogram: fixed memory and bounded error."""
 
 import random
 
@@ -12,7 +12,7 @@ DURATIONS = st.integers(0, 2**62 - 1)
 
 
 def filled(durations: list[int]) -> Histogram:
-    """A histogram of durations in nanoseconds."""
+    """Return a histogram of durations in nanoseconds."""
     histogram = Histogram()
     for ns in durations:
         histogram.record(ns)
@@ -20,7 +20,7 @@ def filled(durations: list[int]) -> Histogram:
 
 
 def test_an_empty_histogram_is_zero_everywhere() -> None:
-    """No division by nothing."""
+    """There is no division by zero."""
     empty = Histogram()
 
     assert (empty.count, empty.maximum, empty.mean, empty.quantile(0.99)) == (0, 0.0, 0.0, 0.0)
@@ -30,7 +30,7 @@ def test_an_empty_histogram_is_zero_everywhere() -> None:
 
 @given(DURATIONS)
 def test_one_duration_is_every_quantile(ns: int) -> None:
-    """The maximum is exact, and no quantile lies above it."""
+    """The maximum is exact, and no quantile is above it."""
     histogram = filled([ns])
 
     assert histogram.maximum == ns / 1e9
@@ -41,7 +41,7 @@ def test_one_duration_is_every_quantile(ns: int) -> None:
 def test_a_quantile_is_at_most_a_sixteenth_above_the_true_one(
     durations: list[int], q: float
 ) -> None:
-    """And never below it."""
+    """The estimate is never below the true quantile either."""
     ordered = sorted(durations)
     rank = next(rank for rank in range(len(ordered)) if rank + 1 >= q * len(ordered))
     true = ordered[rank] / 1e9
@@ -50,7 +50,7 @@ def test_a_quantile_is_at_most_a_sixteenth_above_the_true_one(
 
 
 def test_the_sum_never_shrinks() -> None:
-    """Durations of nothing leave it as it is, to the bit: monitoring takes less for a reset."""
+    """Zeros leave the sum unchanged to the bit: a monitor takes a smaller sum for a reset."""
     histogram = filled([300_000] * 10)
     sums = [histogram.total]
     for _ in range(100):
@@ -61,7 +61,7 @@ def test_the_sum_never_shrinks() -> None:
 
 
 def test_quantiles_rise() -> None:
-    """Of 1 to 10,000 microseconds: p50, p99 and the maximum are where they belong."""
+    """For 1 to 10,000 microseconds, p50, p99 and the maximum have the expected values."""
     histogram = filled([us * 1000 for us in range(1, 10_001)])
 
     assert histogram.quantile(0.5) == pytest.approx(0.005, rel=0.0625)
@@ -71,7 +71,7 @@ def test_quantiles_rise() -> None:
 
 
 def test_counts_add_up() -> None:
-    """Every duration is in exactly one bucket, whose edge it does not exceed."""
+    """Every duration is in exactly one bucket and at or below its edge."""
     rng = random.Random(1)
     durations = [int(2 ** rng.uniform(0, 61)) for _ in range(5000)]
     histogram = filled(durations)
@@ -86,7 +86,7 @@ def test_counts_add_up() -> None:
         assert sum(ns / 1e9 <= upper for ns in durations) == seen
 
 
-def test_a_negative_duration_counts_as_none() -> None:
+def test_a_negative_duration_counts_as_zero() -> None:
     """The minimum of lateness is 0."""
     histogram = filled([-5])
 
@@ -94,7 +94,7 @@ def test_a_negative_duration_counts_as_none() -> None:
 
 
 def test_the_mean_of_enormous_durations_does_not_wrap() -> None:
-    """Three of a hundred years each are more nanoseconds than 64 bits hold."""
+    """Three durations of a hundred years are more nanoseconds than 64 bits hold."""
     century = 100 * 365 * 86_400
 
     assert filled([century * 10**9] * 3).mean == pytest.approx(century)
@@ -102,13 +102,13 @@ def test_the_mean_of_enormous_durations_does_not_wrap() -> None:
 
 @pytest.mark.parametrize("q", [-0.01, 1.01, float("nan")])
 def test_a_quantile_out_of_range_is_refused(q: float) -> None:
-    """With the value and the range."""
+    """The error names the value and the range."""
     with pytest.raises(ValueError, match="q must be from 0 to 1, got"):
         Histogram().quantile(q)
 
 
 def test_a_copy_no_longer_changes() -> None:
-    """Statistics are snapshots."""
+    """A snapshot of statistics does not change."""
     histogram = filled([1000])
     copy = histogram.copy()
 

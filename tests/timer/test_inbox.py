@@ -1,4 +1,4 @@
-"""The inbox: in order, one wake-up a burst, nothing lost."""
+"""The inbox: items in order, one wake-up a burst, no loss."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ PUTS = 500
 
 
 class CountingLoop(asyncio.SelectorEventLoop):
-    """Counts how often another thread woke it."""
+    """A loop that counts how often another thread wakes it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class CountingLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        """Count, and do as usual."""
+        """Count the call and forward it."""
         self.wakeups += 1
         return super().call_soon_threadsafe(callback, *args, context=context)
 
@@ -47,7 +47,7 @@ def in_threads(work: Callable[[int], object]) -> None:
 
 
 def test_a_burst_shares_one_wakeup() -> None:
-    """However many threads put while the loop is busy, it is woken once."""
+    """Any number of puts while the loop is busy wakes the loop once."""
     loop = CountingLoop()
     received: list[tuple[int, int]] = []
     inbox = Inbox(loop, received.append, TimerClosedError)
@@ -68,7 +68,7 @@ def test_a_burst_shares_one_wakeup() -> None:
 
 @pytest.mark.both_loops
 async def test_nothing_is_lost_when_puts_race_with_the_drain(until: Until) -> None:
-    """A put that comes while the inbox is being emptied is received all the same."""
+    """A put during the drain of the inbox is received."""
     received: list[int] = []
     inbox = Inbox(asyncio.get_running_loop(), received.append, TimerClosedError)
 
@@ -83,7 +83,7 @@ async def test_nothing_is_lost_when_puts_race_with_the_drain(until: Until) -> No
 
 
 async def test_a_put_is_received_or_returned_by_close_or_refused(until: Until) -> None:
-    """Whenever the inbox is closed, every put has exactly one of three ends."""
+    """Every put has exactly one of the three ends, at whatever moment the inbox is closed."""
     received: list[int] = []
     accepted: list[int] = []
     inbox = Inbox(asyncio.get_running_loop(), received.append, TimerClosedError)
@@ -110,7 +110,7 @@ async def test_a_put_is_received_or_returned_by_close_or_refused(until: Until) -
 
 
 def test_a_put_to_a_closed_loop_is_refused() -> None:
-    """Nobody would ever receive it."""
+    """Such an item would never be received."""
     loop = asyncio.new_event_loop()
     inbox: Inbox = Inbox(loop, print, TimerClosedError)
     loop.close()
@@ -121,7 +121,7 @@ def test_a_put_to_a_closed_loop_is_refused() -> None:
 
 
 async def test_a_bad_item_does_not_hold_up_the_others() -> None:
-    """What receiving raises goes to the loop's exception handler."""
+    """An exception of the receiver goes to the loop's exception handler."""
     loop = asyncio.get_running_loop()
     reports: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: reports.append(context))
@@ -141,7 +141,7 @@ async def test_a_bad_item_does_not_hold_up_the_others() -> None:
 
 
 async def test_a_long_drain_lets_the_loop_turn(until: Until) -> None:
-    """Other callbacks run between the slices of a flood that feeds itself."""
+    """Other callbacks run between the slices of a drain that refills its own inbox."""
     loop = asyncio.get_running_loop()
     turned = asyncio.Event()
     received = 0

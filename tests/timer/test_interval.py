@@ -12,8 +12,8 @@ from aiowheel import ForeignLoopError, ManualTimer, Timer, TimerClosedError
 
 Step = Callable[[float], None]
 
-#: When the body runs if it, or the loop, is busy from the tick at 300 ms until 951: tokio's traces,
-#: as in test_periodic.py.
+#: When the body runs if the body, or the loop, is busy from the tick at 300 ms until 951 ms. The
+#: traces are tokio's, as in test_periodic.py.
 TRACES = {
     "burst": [0, 300, 951, 951, 1200, 1500],
     "delay": [0, 300, 951, 1251, 1551],
@@ -23,7 +23,7 @@ Missed = Literal["burst", "delay", "skip"]
 
 
 def ms(seconds: float) -> int:
-    """Whole milliseconds, for reading a trace."""
+    """Return whole milliseconds, for reading a trace."""
     return round(seconds * 1000)
 
 
@@ -34,7 +34,7 @@ def test_a_slow_body(
     missed: Missed,
     shared: bool,  # noqa: FBT001
 ) -> None:
-    """The body takes 651 ms at its second tick; what is yielded is the time."""
+    """The body takes 651 ms at its second tick; the iterator yields the time."""
     trace: list[int] = []
     start = clock_loop.time()
 
@@ -57,7 +57,7 @@ def test_a_slow_body(
 
 @pytest.mark.parametrize("missed", TRACES)
 def test_a_stalled_loop(clock_loop: asyncio.SelectorEventLoop, step: Step, missed: Missed) -> None:
-    """Something else keeps the loop busy while the iterator waits."""
+    """Other work blocks the loop while the iterator waits."""
     trace: list[int] = []
     start = clock_loop.time()
 
@@ -75,7 +75,7 @@ def test_a_stalled_loop(clock_loop: asyncio.SelectorEventLoop, step: Step, misse
 
 
 def test_the_first_tick_and_no_drift(clock_loop: asyncio.SelectorEventLoop) -> None:
-    """By default after one period; a thousand periods later the grid is where it was."""
+    """The first tick comes after one period; a thousand periods later the grid is unchanged."""
     start = clock_loop.time()
 
     async def main() -> list[float]:
@@ -90,7 +90,7 @@ def test_the_first_tick_and_no_drift(clock_loop: asyncio.SelectorEventLoop) -> N
 
 
 def test_break_and_iterate_again(clock_loop: asyncio.SelectorEventLoop) -> None:
-    """The schedule goes on in between: ticks that nobody took are missed ticks."""
+    """The schedule continues without an iterator; ticks that no iterator takes are missed ticks."""
     trace: list[int] = []
     start = clock_loop.time()
 
@@ -114,7 +114,7 @@ def test_break_and_iterate_again(clock_loop: asyncio.SelectorEventLoop) -> None:
 
 
 def test_two_iterators(clock_loop: asyncio.SelectorEventLoop) -> None:
-    """Each has its own schedule."""
+    """Each iterator has its own schedule."""
     start = clock_loop.time()
 
     async def take(ticks: Any, count: int) -> list[float]:
@@ -131,7 +131,7 @@ def test_two_iterators(clock_loop: asyncio.SelectorEventLoop) -> None:
 
 @pytest.mark.both_loops
 async def test_a_body_that_is_always_late_lets_others_run() -> None:
-    """With "burst" no tick waits for time to pass, but each lets the loop turn."""
+    """With "burst" no tick waits for time to pass, but the loop runs between ticks."""
     turns = 0
 
     async def count() -> None:
@@ -157,7 +157,7 @@ async def test_a_body_that_is_always_late_lets_others_run() -> None:
 
 @pytest.mark.both_loops
 async def test_closing_while_it_waits() -> None:
-    """The waiting step raises, and so does every later one."""
+    """The waiting step and every later step raise."""
     timer = await Timer().__aenter__()
     ticks = timer.interval(60)
 
@@ -180,7 +180,7 @@ async def test_closing_while_it_waits() -> None:
 
 @pytest.mark.both_loops
 async def test_a_cancelled_step_leaves_no_deadline() -> None:
-    """And the iterator can be used again."""
+    """The iterator can be used again."""
     timer = ManualTimer()
     ticks = timer.interval(1)
     waiting = asyncio.ensure_future(ticks.__anext__())
@@ -198,7 +198,7 @@ async def test_a_cancelled_step_leaves_no_deadline() -> None:
 
 @pytest.mark.both_loops
 async def test_another_thread_is_refused() -> None:
-    """When it is made, and at each step."""
+    """Creating the iterator and each step raise in another thread."""
     async with Timer() as timer:
         ticks = timer.interval(60)
 
@@ -224,7 +224,7 @@ async def test_another_thread_is_refused() -> None:
 def test_bad_arguments_are_refused_at_the_call(
     period: float, options: dict[str, Any], text: str
 ) -> None:
-    """Not at the first step."""
+    """The call raises, not the first step."""
     with pytest.raises(ValueError, match=text):
         ManualTimer().interval(period, **options)
     with pytest.raises(TypeError, match="period must be a number"):

@@ -1,4 +1,4 @@
-"""The manual timer: the same rule of what is due, on a clock turned by hand."""
+"""The manual timer: the same rule for due callbacks, on a clock that the test advances."""
 
 import asyncio
 from datetime import timedelta
@@ -9,7 +9,7 @@ import pytest
 from aiowheel import ManualTimer, TimerClosedError
 
 
-def test_it_works_without_a_loop() -> None:
+def test_a_manual_timer_works_without_a_loop() -> None:
     """Time begins at 0 and passes in `advance`."""
     timer = ManualTimer()
     fired: list[str] = []
@@ -24,7 +24,7 @@ def test_it_works_without_a_loop() -> None:
 
 
 def test_deadlines_fire_at_their_own_tick_on_the_way() -> None:
-    """A callback sees the time of its tick, not of the end of the jump."""
+    """A callback sees the time of its own tick, not of the end of the jump."""
     timer = ManualTimer(tick=0.01)
     seen: list[float] = []
     for delay in (0.031, 0.005, 10.0):
@@ -37,7 +37,7 @@ def test_deadlines_fire_at_their_own_tick_on_the_way() -> None:
 
 
 def test_what_callbacks_arm_on_the_way_fires_as_well() -> None:
-    """A chain of ten steps in one advance."""
+    """One `advance` runs a chain of ten steps."""
     timer = ManualTimer()
     seen: list[float] = []
 
@@ -64,13 +64,13 @@ def test_time_goes_forward_by_finite_steps(seconds: float) -> None:
 
 @pytest.mark.parametrize("seconds", [None, True, "1"])
 def test_a_step_is_a_number(seconds: Any) -> None:
-    """As a delay is."""
+    """`advance` accepts the same numbers as a delay."""
     with pytest.raises(TypeError, match="seconds must be a number"):
         ManualTimer().advance(seconds)
 
 
 def test_the_end_of_time_is_refused() -> None:
-    """73 years are all there is; the clock stays where it was."""
+    """The clock ends after 73 years; a longer step raises and leaves the clock unchanged."""
     timer = ManualTimer()
     timer.advance(2e9)
 
@@ -82,7 +82,7 @@ def test_the_end_of_time_is_refused() -> None:
 
 
 def test_an_advance_inside_a_callback_never_turns_time_back() -> None:
-    """The clock is where the furthest advance put it."""
+    """The clock stays at the furthest time that an `advance` reached."""
     timer = ManualTimer()
     timer.call_later(5, timer.advance, 100)
 
@@ -92,7 +92,7 @@ def test_an_advance_inside_a_callback_never_turns_time_back() -> None:
 
 
 def test_a_cancellation_raised_by_a_callback_is_raised_at_the_end() -> None:
-    """Like any other failure, in a group that can hold it."""
+    """A cancellation is raised like any other failure, in a BaseExceptionGroup."""
     timer = ManualTimer()
     fired: list[str] = []
 
@@ -110,7 +110,7 @@ def test_a_cancellation_raised_by_a_callback_is_raised_at_the_end() -> None:
 
 
 def test_failing_callbacks_are_raised_together_at_the_end() -> None:
-    """The others ran, and the time has passed."""
+    """The other callbacks have run, and the time has passed."""
     timer = ManualTimer()
     fired: list[str] = []
     timer.call_later(1, lambda: 1 // 0)
@@ -128,7 +128,7 @@ def test_failing_callbacks_are_raised_together_at_the_end() -> None:
 
 
 async def test_tasks_can_sleep_on_it() -> None:
-    """They wake when the time has been passed and the loop turns."""
+    """The tasks wake after `advance`, when the loop runs."""
     timer = ManualTimer()
     sleeper = asyncio.create_task(timer.sleep(60, "slept"))
     await asyncio.sleep(0)
@@ -139,8 +139,8 @@ async def test_tasks_can_sleep_on_it() -> None:
     assert await sleeper == "slept"
 
 
-async def test_a_closed_one_refuses() -> None:
-    """Like the real one."""
+async def test_a_closed_manual_timer_refuses() -> None:
+    """A closed manual timer raises as a closed `Timer` does."""
     async with ManualTimer() as timer:
         timer.call_later(1, int)
 

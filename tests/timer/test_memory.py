@@ -1,4 +1,4 @@
-"""What a timer keeps alive, and what a pending one costs."""
+"""What a timer keeps alive, and the memory of a pending timer."""
 
 import asyncio
 import gc
@@ -16,17 +16,17 @@ MILLION = 1_000_000
 
 
 class Connection:
-    """An owner whose method is the callback."""
+    """An object whose method is the callback."""
 
     handle: TimerHandle | None = None
 
     def abort(self, *args: object) -> None:
-        """What its timer calls."""
+        """Do nothing; the timer calls this method."""
 
 
 @pytest.fixture
 def no_gc() -> Iterator[None]:
-    """With the cyclic collector off: what goes, goes by reference counts."""
+    """Switch the cyclic garbage collector off: only reference counts free objects."""
     gc.collect()
     gc.disable()
     yield
@@ -34,7 +34,7 @@ def no_gc() -> Iterator[None]:
 
 
 def arm(timer: Timer, *, as_argument: bool) -> tuple[TimerHandle, weakref.ref[Connection]]:
-    """A handle whose timer alone holds a connection."""
+    """Arm a handle whose timer holds the only reference to a connection."""
     connection = Connection()
     if as_argument:
         handle = timer.call_later(1, Connection.abort, connection)
@@ -49,7 +49,7 @@ def arm(timer: Timer, *, as_argument: bool) -> tuple[TimerHandle, weakref.ref[Co
 async def test_a_finished_timer_drops_callback_and_arguments_at_once(
     end: str, *, as_argument: bool
 ) -> None:
-    """While the handle is kept, without the collector."""
+    """They are freed while the handle is kept, without the garbage collector."""
     timer = ManualTimer()
     handle, watched = arm(timer, as_argument=as_argument)
 
@@ -71,7 +71,7 @@ async def test_a_finished_timer_drops_callback_and_arguments_at_once(
 @pytest.mark.usefixtures("no_gc")
 @pytest.mark.parametrize("end", ["fire", "cancel"])
 def test_an_owner_that_keeps_its_handle_makes_no_cycle(end: str) -> None:
-    """Once the timer has fired or was cancelled; asyncio's own handles are the model."""
+    """The cycle ends when the timer fires or is cancelled, as for asyncio's handles."""
     timer = ManualTimer()
     connection = Connection()
     connection.handle = timer.call_later(1, connection.abort)
@@ -87,7 +87,7 @@ def test_an_owner_that_keeps_its_handle_makes_no_cycle(end: str) -> None:
 
 
 def test_a_callback_that_raised_keeps_nothing() -> None:
-    """Once its error is gone, with the frames that it holds."""
+    """The callback is freed once its exception, which holds the frames, is freed."""
     timer = ManualTimer()
     connection = Connection()
     watched = weakref.ref(connection)
@@ -100,15 +100,15 @@ def test_a_callback_that_raised_keeps_nothing() -> None:
     try:
         timer.advance(1)
     except ExceptionGroup as group:
-        assert len(group.exceptions) == 1  # noqa: PT017 - the name is dropped with the block
+        assert len(group.exceptions) == 1  # noqa: PT017 - the name ends with the block
     gc.collect()
 
     assert watched() is None
     assert handle.fired()
 
 
-async def test_dropping_an_unclosed_timer_frees_everything_and_says_so() -> None:
-    """A warning, no pending task left to complain, and every callback gone."""
+async def test_dropping_an_unclosed_timer_frees_everything_and_warns() -> None:
+    """There is one warning, no pending task that warns as well, and every callback is freed."""
     loop = asyncio.get_running_loop()
     complaints: list[object] = []
     loop.set_exception_handler(lambda _, context: complaints.append(context))
@@ -130,7 +130,7 @@ async def test_dropping_an_unclosed_timer_frees_everything_and_says_so() -> None
 
 
 def test_dropping_a_timer_after_its_loop_was_closed_is_safe() -> None:
-    """Nothing is left to close."""
+    """There is nothing left to close."""
     loop = asyncio.new_event_loop()
     timer = Timer()
     timer.share(loop)
@@ -141,12 +141,12 @@ def test_dropping_a_timer_after_its_loop_was_closed_is_safe() -> None:
 
 
 def resident() -> int:
-    """Bytes of the process that lie in memory."""
+    """Return the resident memory of the process in bytes."""
     return psutil.Process().memory_info().rss
 
 
 def fill(timer: Timer, handles: list[TimerHandle | None], callback: Callable[[], object]) -> None:
-    """A million deadlines over a minute, in place: the list is not counted."""
+    """Arm a million deadlines within a minute, in an existing list, which is not counted."""
     for number in range(MILLION):
         handles[number] = timer.call_later(number / 20_000 + 1, callback)
 
@@ -155,9 +155,9 @@ def fill(timer: Timer, handles: list[TimerHandle | None], callback: Callable[[],
 @pytest.mark.skipif(not aiowheel.accelerated, reason="the bound is the compiled build's")
 @pytest.mark.parametrize("end", ["cancel", "drop", "fire"])
 def test_a_million_pending_timers_cost_120_bytes_each_and_give_them_back(end: str) -> None:
-    """A method as callback, an empty context as at the top of a program; the handle is kept.
+    """The callback is a method, the context is empty as in a main program, the handle is kept.
 
-    The bounds leave room for the allocator; half of the memory kept would be a leak.
+    The limits leave room for the allocator; half of the memory left over would be a leak.
     """
     handles: list[TimerHandle | None] = [None] * MILLION
     timer = ManualTimer()

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.both_loops
 
 
 class Maker(Protocol):
-    """Where the blocks come from: a timer or the module."""
+    """The source of the blocks: a timer or the module."""
 
     def move_on_after(self, delay: float | timedelta | None) -> MoveOn:
         """End a block after a delay."""
@@ -29,18 +29,18 @@ class Maker(Protocol):
 
 @pytest_asyncio.fixture(params=["shared", "timer"])
 async def maker(request: pytest.FixtureRequest) -> AsyncIterator[Maker]:
-    """The module and a timer of one's own."""
+    """Provide the module and a separate timer."""
     if request.param == "shared":
         yield aiowheel
-        assert len(aiowheel.current_timer()) == 0, "a block has left its deadline behind"
+        assert len(aiowheel.current_timer()) == 0, "a block did not remove its deadline"
     else:
         async with Timer() as timer:
             yield timer
-            assert len(timer) == 0, "a block has left its deadline behind"
+            assert len(timer) == 0, "a block did not remove its deadline"
 
 
 async def forever() -> None:
-    """Wait for what never comes."""
+    """Wait without end."""
     await asyncio.Event().wait()
 
 
@@ -59,7 +59,7 @@ async def test_the_block_ends_at_its_deadline(maker: Maker) -> None:
 
 
 async def test_a_block_in_time_has_not_expired(maker: Maker) -> None:
-    """It just ends."""
+    """The block ends normally."""
     async with maker.move_on_after(60) as block:
         await asyncio.sleep(0)
 
@@ -71,7 +71,7 @@ async def test_a_block_in_time_has_not_expired(maker: Maker) -> None:
 async def test_a_deadline_in_the_past_ends_the_block_at_its_first_await(
     maker: Maker, delay: float | timedelta
 ) -> None:
-    """Not earlier: code without an await runs to the end of the block."""
+    """Code without an await runs to the end of the block."""
     reached: list[str] = []
     async with maker.move_on_after(delay) as block:
         reached.append("before")
@@ -87,7 +87,7 @@ async def test_a_deadline_in_the_past_ends_the_block_at_its_first_await(
 
 
 async def test_at_a_time_in_the_past(maker: Maker) -> None:
-    """`move_on_at` counts on the scale of the loop's time."""
+    """`move_on_at` uses the time of the loop."""
     async with maker.move_on_at(asyncio.get_running_loop().time() - 1) as block:
         await forever()
 
@@ -96,7 +96,7 @@ async def test_at_a_time_in_the_past(maker: Maker) -> None:
 
 @pytest.mark.parametrize("bound", [None, float("inf")])
 async def test_no_bound(maker: Maker, bound: float | None) -> None:
-    """None and infinity end nothing; `when` returns them."""
+    """None and infinity set no deadline; `when` returns them."""
     for block in (maker.move_on_after(bound), maker.move_on_at(bound)):
         async with block:
             assert block.when() == bound
@@ -105,7 +105,7 @@ async def test_no_bound(maker: Maker, bound: float | None) -> None:
 
 
 async def test_reschedule(maker: Maker) -> None:
-    """Later, to none and into the past, as a timeout."""
+    """The deadline moves later, to None and into the past, as that of a timeout."""
     now = asyncio.get_running_loop().time()
     async with maker.move_on_after(0) as block:
         block.reschedule(now + 60)
@@ -121,7 +121,7 @@ async def test_reschedule(maker: Maker) -> None:
 
 @pytest.mark.parametrize("error", [ValueError("mine"), SystemExit(3)])
 async def test_an_error_in_the_block_passes(maker: Maker, error: BaseException) -> None:
-    """Before the deadline and after it, unchanged."""
+    """The error is unchanged before the deadline and after it."""
     with pytest.raises(type(error)) as early:
         async with maker.move_on_after(60):
             raise error
@@ -141,7 +141,7 @@ async def test_an_error_in_the_block_passes(maker: Maker, error: BaseException) 
 
 
 async def test_a_cancellation_from_outside_wins(maker: Maker) -> None:
-    """Before the deadline, and together with it: the task ends cancelled."""
+    """The task ends cancelled, also if the deadline comes in the same turn."""
 
     async def work(delay: float, blocks: list[MoveOn]) -> None:
         async with maker.move_on_after(delay) as block:
@@ -195,7 +195,7 @@ async def test_nests_in_itself_and_in_timeouts(maker: Maker) -> None:
         assert third.expired()
     assert not outer.expired()
 
-    async with maker.move_on_after(0) as outer:  # noqa: SIM117 - two blocks are the point
+    async with maker.move_on_after(0) as outer:  # noqa: SIM117 - the test needs two blocks
         async with maker.move_on_after(60) as inner, aiowheel.timeout(60):
             await forever()
     assert outer.expired()
@@ -208,7 +208,7 @@ async def test_nests_in_itself_and_in_timeouts(maker: Maker) -> None:
 
 
 async def test_around_and_inside_a_task_group(maker: Maker) -> None:
-    """The group's tasks are cancelled with the block; a block in a child ends the child alone."""
+    """The group's tasks are cancelled with the block; a block in a child ends the child only."""
     ended: list[str] = []
 
     async def child() -> None:
@@ -238,7 +238,7 @@ async def test_around_and_inside_a_task_group(maker: Maker) -> None:
 
 
 async def test_an_error_of_a_task_group_passes(maker: Maker) -> None:
-    """Though the deadline came as well."""
+    """The error passes although the deadline came as well."""
 
     async def child() -> None:
         try:
@@ -257,7 +257,7 @@ async def test_an_error_of_a_task_group_passes(maker: Maker) -> None:
 
 
 async def test_a_block_that_swallows_the_cancellation_ends_normally(maker: Maker) -> None:
-    """`expired` still says that the deadline came, and the task is not left cancelled."""
+    """`expired` returns True, and the task is not left cancelled."""
     task = asyncio.current_task()
     assert task is not None
     async with maker.move_on_after(0) as block:
@@ -271,7 +271,7 @@ async def test_a_block_that_swallows_the_cancellation_ends_normally(maker: Maker
 
 
 async def test_misuse_is_refused(maker: Maker) -> None:
-    """Wrong bounds at the call; entering twice, rescheduling outside of the block."""
+    """Wrong bounds raise at the call; so do a second entry and a `reschedule` outside."""
     for make in (maker.move_on_after, maker.move_on_at):
         with pytest.raises(TypeError, match="must be a number of seconds"):
             make("1")  # type: ignore[arg-type]
@@ -289,7 +289,7 @@ async def test_misuse_is_refused(maker: Maker) -> None:
 
 
 async def test_on_a_manual_timer() -> None:
-    """The block ends when `advance` comes to its deadline, not before."""
+    """The block ends when `advance` reaches its deadline, not before."""
     timer = ManualTimer()
     ended: list[bool] = []
 
@@ -310,7 +310,7 @@ async def test_on_a_manual_timer() -> None:
 
 
 async def test_a_closed_timer_and_another_thread_refuse() -> None:
-    """At the call, and on entering a block that was made before."""
+    """The call raises, and so does the entry of a block that was created before."""
     async with Timer() as timer:
         block = timer.move_on_after(60)
 
@@ -324,7 +324,7 @@ async def test_a_closed_timer_and_another_thread_refuse() -> None:
         with pytest.raises(ForeignLoopError):
             await asyncio.to_thread(timer.move_on_after, 1)
         assert len(timer) == 0
-        async with timer_block:  # refused means untouched
+        async with timer_block:  # a refused call leaves the block usable
             pass
 
     with pytest.raises(TimerClosedError):
@@ -336,7 +336,7 @@ async def test_a_closed_timer_and_another_thread_refuse() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
 async def test_in_an_eager_task(maker: Maker) -> None:
-    """Entered before the task was ever scheduled."""
+    """The block is entered before the loop ever schedules the task."""
     if sys.version_info >= (3, 12):  # for the type checker
 
         async def work() -> bool:

@@ -1,4 +1,4 @@
-"""`every`: tokio's three ways to make up for missed ticks, no overlap, no drift."""
+"""`every`: tokio's three policies for missed ticks, no overlap, no drift."""
 
 import asyncio
 import functools
@@ -19,8 +19,8 @@ from aiowheel._types import Missed
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 Step = Callable[[float], None]
 
-#: Period 300 ms, ticks at 0 and 300, then nobody looks for 650 ms: (when it ran, which tick it
-#: was), in ms. The ticks are those of tokio's own tests.
+#: Period 300 ms, ticks at 0 and 300, then the loop is busy for 650 ms: pairs of the time of the
+#: call and its tick, in ms. The ticks are those of tokio's own tests.
 TRACES = {
     "burst": [(0, 0), (300, 300), (951, 600), (951, 900), (1200, 1200), (1500, 1500)],
     "delay": [(0, 0), (300, 300), (951, 600), (1251, 1251), (1551, 1551)],
@@ -29,14 +29,14 @@ TRACES = {
 
 
 def ms(seconds: float | None) -> int:
-    """Whole milliseconds, for reading a trace."""
+    """Return whole milliseconds, for reading a trace."""
     assert seconds is not None
     return round(seconds * 1000)
 
 
 @pytest.mark.parametrize("missed", TRACES)
 def test_a_stalled_loop(clock_loop: asyncio.SelectorEventLoop, step: Step, missed: Missed) -> None:
-    """A plain function, on a loop that something else has kept busy."""
+    """A plain function on a loop that other work keeps busy."""
     trace: list[tuple[int, int]] = []
     start = clock_loop.time()
 
@@ -61,7 +61,7 @@ def test_a_stalled_loop(clock_loop: asyncio.SelectorEventLoop, step: Step, misse
 
 @pytest.mark.parametrize("missed", TRACES)
 def test_a_slow_coroutine(clock_loop: asyncio.SelectorEventLoop, missed: Missed) -> None:
-    """A tick that comes while the coroutine runs is missed, by the same rule; nothing overlaps."""
+    """A tick during a run of the coroutine is a missed tick; runs do not overlap."""
     trace: list[tuple[int, int]] = []
     start = clock_loop.time()
     running = 0
@@ -91,7 +91,7 @@ def test_a_slow_coroutine(clock_loop: asyncio.SelectorEventLoop, missed: Missed)
 def test_delay_does_not_drift_by_the_usual_lateness(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
-    """Up to 5 ms a tick counts as being in time, as tokio's does."""
+    """A call up to 5 ms late counts as punctual, as in tokio."""
 
     async def main() -> None:
         async with Timer() as timer:
@@ -106,7 +106,7 @@ def test_delay_does_not_drift_by_the_usual_lateness(
 
 @pytest.mark.parametrize("missed", ["skip", "burst"])
 def test_nothing_drifts(missed: Missed) -> None:
-    """After ten thousand periods that are no multiple of the tick, the grid is where it was."""
+    """After ten thousand periods that are not a multiple of the tick, the grid is unchanged."""
     timer = ManualTimer(tick=0.001)
     handle = timer.every(0.0123, lambda: None, missed=missed)
 
@@ -117,7 +117,7 @@ def test_nothing_drifts(missed: Missed) -> None:
 
 
 def test_jitter_spreads_the_calls_and_not_the_grid() -> None:
-    """Each call comes 0 to *jitter* later than its tick, and no tick is lost or moved."""
+    """Each call runs 0 to *jitter* after its tick; no tick is lost or moved."""
     random.seed(7)
     timer = ManualTimer()
     late: list[float] = []
@@ -134,7 +134,7 @@ def test_jitter_spreads_the_calls_and_not_the_grid() -> None:
 
 
 def test_the_first_call() -> None:
-    """After one period by default; after *first* where given, and the grid begins there."""
+    """The first call runs after one period, or after *first*, where the grid then begins."""
     timer = ManualTimer()
     plain = timer.every(10, lambda: None)
     soon = timer.every(timedelta(seconds=10), lambda: None, first=timedelta(seconds=1))
@@ -150,7 +150,7 @@ def test_the_first_call() -> None:
 
 @pytest.mark.parametrize("period", [0, -1, float("nan"), float("inf"), 1e-12])
 def test_a_bad_period_is_refused(period: float) -> None:
-    """At the call, with the value in the text."""
+    """The call raises with the value in the text."""
     with pytest.raises(ValueError, match="period must"):
         ManualTimer().every(period, lambda: None)
 
@@ -167,7 +167,7 @@ def test_a_bad_period_is_refused(period: float) -> None:
     ],
 )
 def test_bad_options_are_refused(bad: dict[str, Any], text: str) -> None:
-    """At the call, naming what is allowed; nothing stays armed."""
+    """The call raises, names the legal values, and arms nothing."""
     timer = ManualTimer()
 
     with pytest.raises(ValueError, match=text):
@@ -178,7 +178,7 @@ def test_bad_options_are_refused(bad: dict[str, Any], text: str) -> None:
 
 @pytest.mark.parametrize("period", [None, "1", True])
 def test_a_period_that_is_no_number_is_refused(period: Any) -> None:
-    """None, text and truth values are none; neither is a number a function."""
+    """None, strings and booleans are refused; so is a number in place of the function."""
     with pytest.raises(TypeError, match="period must be a number"):
         ManualTimer().every(period, lambda: None)
     with pytest.raises(TypeError, match="fn must be callable"):
@@ -186,7 +186,7 @@ def test_a_period_that_is_no_number_is_refused(period: Any) -> None:
 
 
 def test_cancelling_ends_it() -> None:
-    """True once; from inside the function as well; what it held is let go."""
+    """`cancel` returns True once, works inside the function, and frees the function."""
     timer = ManualTimer()
 
     def thrice() -> None:
@@ -205,7 +205,7 @@ def test_cancelling_ends_it() -> None:
 
 
 def test_an_error_does_not_end_it() -> None:
-    """Each is reported, and the next call comes all the same."""
+    """Each error is reported, and the next call runs nevertheless."""
     timer = ManualTimer()
     handle = timer.every(1, lambda: "word".index("x"))
 
@@ -220,7 +220,7 @@ def test_an_error_does_not_end_it() -> None:
 async def test_an_error_is_reported_of_a_function_without_a_name(
     until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The loop's own handler, which asks for the `repr` of the handle, gets it into the log."""
+    """The loop's own handler, which calls `repr` of the handle, can log the error."""
 
     class Nameless:
         def __call__(self) -> None:
@@ -240,7 +240,7 @@ async def test_an_error_is_reported_of_a_function_without_a_name(
 
 
 def test_a_coroutine_needs_a_loop() -> None:
-    """On a manual timer outside of any loop, the error says so, and no coroutine is left over."""
+    """On a manual timer outside any loop the error names the reason; no coroutine is left."""
 
     async def never() -> None:
         raise AssertionError
@@ -255,7 +255,7 @@ def test_a_coroutine_needs_a_loop() -> None:
 
 
 async def test_a_coroutine_on_a_manual_timer(until: Until) -> None:
-    """It runs where the loop turns, and its errors come out of the next `advance`."""
+    """The coroutine runs where the loop runs, and the next `advance` raises its errors."""
     timer = ManualTimer()
     runs = 0
 
@@ -281,7 +281,7 @@ async def test_a_coroutine_on_a_manual_timer(until: Until) -> None:
 
 @pytest.mark.parametrize("kind", [Timer, ManualTimer])
 async def test_dropping_a_timer_ends_its_coroutines(kind: type[Timer], until: Until) -> None:
-    """Nobody waits for them, but neither they nor the task they run in stay for ever."""
+    """Dropping does not wait for the coroutines, but they and their task end."""
     timer = kind()
     await timer.__aenter__()
     ended: list[str] = []
@@ -309,7 +309,7 @@ async def test_dropping_a_timer_ends_its_coroutines(kind: type[Timer], until: Un
 
 @pytest.mark.both_loops
 async def test_coroutines_run_in_the_callers_context(until: Until) -> None:
-    """Each run in a copy: what one sets, the next does not see."""
+    """Each run has a copy of the context: changes of one run do not reach the next."""
     variable: ContextVar[str] = ContextVar("variable", default="default")
     seen: list[str] = []
 
@@ -328,7 +328,7 @@ async def test_coroutines_run_in_the_callers_context(until: Until) -> None:
 
 @pytest.mark.both_loops
 async def test_a_failing_coroutine_is_reported_with_its_handle(until: Until) -> None:
-    """The other jobs and the job itself go on."""
+    """The other jobs and the failed job continue."""
     contexts: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
 
@@ -351,7 +351,7 @@ async def test_a_failing_coroutine_is_reported_with_its_handle(until: Until) -> 
 
 @pytest.mark.both_loops
 async def test_closing_cancels_running_coroutines_and_waits_for_them(until: Until) -> None:
-    """By the time the timer is closed, their clean-up is done."""
+    """The clean-up of the coroutines is done when the timer is closed."""
     ended: list[str] = []
     began: list[str] = []
 
@@ -374,7 +374,7 @@ async def test_closing_cancels_running_coroutines_and_waits_for_them(until: Unti
 
 @pytest.mark.both_loops
 async def test_closing_before_a_coroutine_has_begun() -> None:
-    """It never begins, and nobody warns of a coroutine that was not awaited."""
+    """The coroutine never begins, and there is no warning about a missing await."""
     began: list[int] = []
     made: list[Periodic] = []
 
@@ -383,7 +383,7 @@ async def test_closing_before_a_coroutine_has_begun() -> None:
 
     async with Timer() as timer:
         made.append(timer.every(60, work))
-        made[0].fire()  # the coroutine exists; its task group does not yet
+        made[0].fire()  # the coroutine exists, its task group does not yet
 
     assert began == []
     assert made[0].cancelled()
@@ -391,7 +391,7 @@ async def test_closing_before_a_coroutine_has_begun() -> None:
 
 @pytest.mark.both_loops
 async def test_a_coroutine_may_close_its_own_timer(until: Until) -> None:
-    """Closing cancels it there; nothing hangs."""
+    """Closing cancels the coroutine at its await, and nothing hangs."""
     timer = Timer()
 
     async def close() -> None:
@@ -406,8 +406,8 @@ async def test_a_coroutine_may_close_its_own_timer(until: Until) -> None:
 
 
 @pytest.mark.both_loops
-async def test_cancelling_lets_the_run_under_way_end(until: Until) -> None:
-    """`cancel` inside the coroutine does not cut it short."""
+async def test_cancelling_lets_the_running_coroutine_end(until: Until) -> None:
+    """`cancel` inside the coroutine does not interrupt it."""
     ended: list[int] = []
 
     async def once() -> None:
@@ -423,16 +423,16 @@ async def test_cancelling_lets_the_run_under_way_end(until: Until) -> None:
     assert handle.runs == 1
 
 
-class Outcry(BaseException):
-    """What is no Exception, and no way to end a program."""
+class OtherBaseException(BaseException):
+    """A BaseException that is neither an Exception nor a way to end a program."""
 
 
 @pytest.mark.both_loops
-@pytest.mark.parametrize("error", [asyncio.CancelledError, Outcry])
-async def test_a_run_that_ends_itself_ends_no_other(
+@pytest.mark.parametrize("error", [asyncio.CancelledError, OtherBaseException])
+async def test_a_run_that_cancels_itself_affects_no_other_run(
     until: Until, error: type[BaseException]
 ) -> None:
-    """One that awaited what was cancelled, say; only what is no cancellation is reported."""
+    """Such a run may await a cancelled future; only other exceptions are reported."""
     contexts: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
     release = asyncio.Event()
@@ -462,11 +462,11 @@ async def test_a_run_that_ends_itself_ends_no_other(
 
 @pytest.mark.both_loops
 @pytest.mark.parametrize("in_its_function", [True, False])
-async def test_cancelling_lets_a_run_begin_that_was_due(
+async def test_cancelling_lets_a_due_run_begin(
     until: Until,
     in_its_function: bool,  # noqa: FBT001 - the parameter of the test
 ) -> None:
-    """Between the function's return and the first step of its coroutine; no other run is lost."""
+    """Cancelled between the function's return and the coroutine's first step; no run is lost."""
     ended: list[str] = []
     contexts: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
@@ -479,7 +479,7 @@ async def test_cancelling_lets_a_run_begin_that_was_due(
             handle.cancel()
         return work("once")
 
-    def again() -> Awaitable[None]:  # a plain function: the task group is opened at the first run
+    def again() -> Awaitable[None]:  # a plain function: the first run opens the task group
         handle.cancel()
         return work("again")
 
@@ -496,7 +496,7 @@ async def test_cancelling_lets_a_run_begin_that_was_due(
 @pytest.mark.both_loops
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in Python 3.12")
 async def test_runs_begin_at_once_where_tasks_are_eager(until: Until) -> None:
-    """Several that wait for the task group begin while it hands them out."""
+    """Several coroutines that wait for the task group begin while it starts them."""
     if sys.version_info >= (3, 12):  # for the type checker
         runs: list[int] = []
 
@@ -510,7 +510,7 @@ async def test_runs_begin_at_once_where_tasks_are_eager(until: Until) -> None:
             ]
             for handle in handles:
                 handle.fire()
-            # Not asyncio's own eager factory, which anyio knows and goes round.
+            # Not asyncio's own eager factory, which anyio detects and avoids.
             eager = functools.partial(asyncio.Task[Any], eager_start=True)
             asyncio.get_running_loop().set_task_factory(
                 lambda loop, coro, **options: eager(coro, loop=loop, **options)
@@ -523,7 +523,7 @@ async def test_runs_begin_at_once_where_tasks_are_eager(until: Until) -> None:
 
 
 async def test_a_refused_schedule_leaves_no_task() -> None:
-    """Nothing runs for a job that never was."""
+    """No coroutine runs for a refused job."""
 
     async def work() -> None:
         pass
@@ -538,7 +538,7 @@ async def test_a_refused_schedule_leaves_no_task() -> None:
 
 @pytest.mark.both_loops
 async def test_jobs_survive_the_death_of_the_driver(until: Until) -> None:
-    """Whoever cancels the driver does not cancel what it has started."""
+    """Cancelling the driver does not cancel the coroutines that it started."""
     release = asyncio.Event()
     ended: list[int] = []
 
@@ -559,7 +559,7 @@ async def test_jobs_survive_the_death_of_the_driver(until: Until) -> None:
 
 @pytest.mark.both_loops
 async def test_jobs_start_again_when_their_task_group_was_killed(until: Until) -> None:
-    """The runs under way are lost, the schedule is not."""
+    """The running coroutines are lost, the schedule is not."""
 
     async def work() -> None:
         await asyncio.sleep(0)
@@ -576,7 +576,7 @@ async def test_jobs_start_again_when_their_task_group_was_killed(until: Until) -
 @pytest.mark.realtime
 @pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
 def test_an_interrupt_passes_through_a_coroutine(loops: str) -> None:
-    """It leaves the loop; when the loop runs again, every schedule goes on, without a complaint."""
+    """The interrupt leaves the loop; when the loop runs again, every schedule continues."""
     loop: asyncio.AbstractEventLoop = pytest.importorskip(loops).new_event_loop()
     contexts: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: contexts.append(context))
@@ -597,7 +597,7 @@ def test_an_interrupt_passes_through_a_coroutine(loops: str) -> None:
     for number in range(1, 4):
         with pytest.raises(KeyboardInterrupt):
             loop.run_forever()
-        assert jobs[0].runs >= number  # uvloop ends its turn first
+        assert jobs[0].runs >= number  # uvloop finishes its iteration first
     bad, good = jobs
     bad.cancel(running=True)
     seen = good.runs
@@ -616,7 +616,7 @@ def test_an_interrupt_passes_through_a_coroutine(loops: str) -> None:
 @pytest.mark.realtime
 @pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
 def test_the_shared_timers_jobs_end_with_the_loop(loops: str) -> None:
-    """`asyncio.run` cancels them with everybody else: no hang, no warning, clean-up done."""
+    """`asyncio.run` cancels the jobs with all other tasks: no hang, no warning, clean-up done."""
     factory = pytest.importorskip(loops).new_event_loop
     began: set[str] = set()
     cleaned_up: list[int] = []
@@ -636,7 +636,7 @@ def test_the_shared_timers_jobs_end_with_the_loop(loops: str) -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.005)  # the shared timer ticks on meanwhile
+            await asyncio.sleep(0.005)  # the shared timer still runs
 
     async def main(lingering: set[asyncio.Task[None]]) -> None:
         aiowheel.every(0.001, work)
@@ -656,7 +656,7 @@ def test_the_shared_timers_jobs_end_with_the_loop(loops: str) -> None:
 
 @pytest.mark.both_loops
 async def test_cancelling_the_run_under_way() -> None:
-    """The coroutine gets the cancellation, and no other call is touched."""
+    """The coroutine receives the cancellation; no other call is affected."""
     ended: list[str] = []
     entered = asyncio.Event()
 
@@ -685,7 +685,7 @@ async def test_cancelling_the_run_under_way() -> None:
 
 @pytest.mark.both_loops
 async def test_cancelling_the_run_later_than_the_schedule(until: Until) -> None:
-    """The schedule was cancelled before; the run that went on ends all the same."""
+    """The schedule was cancelled before; the run that was still active ends."""
     ended: list[int] = []
     entered = asyncio.Event()
 
@@ -709,7 +709,7 @@ async def test_cancelling_the_run_later_than_the_schedule(until: Until) -> None:
 
 @pytest.mark.both_loops
 async def test_a_run_that_has_not_begun_never_begins() -> None:
-    """Cancelled in the turn in which its tick came: the coroutine is closed unstarted."""
+    """Cancelled in the turn of its tick, the coroutine is closed without starting."""
     begun: list[int] = []
 
     async def work() -> None:
@@ -730,7 +730,7 @@ async def test_a_run_that_has_not_begun_never_begins() -> None:
 
 @pytest.mark.both_loops
 async def test_a_run_cancels_itself(until: Until) -> None:
-    """It ends at its next await, and the timer's other calls go on."""
+    """The run ends at its next await, and the timer's other calls continue."""
     trace: list[str] = []
     handles: list[Periodic] = []
 
@@ -754,7 +754,7 @@ async def test_a_run_cancels_itself(until: Until) -> None:
 
 
 def test_a_plain_function_cancels_itself() -> None:
-    """`running=True` has nothing more to cancel there."""
+    """`running=True` has no further effect for a plain function."""
     timer = ManualTimer()
     answers: list[bool] = []
     handle: Periodic = timer.every(1, lambda: answers.append(handle.cancel(running=True)))
@@ -768,7 +768,7 @@ def test_a_plain_function_cancels_itself() -> None:
 
 @pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
 def test_another_thread_cannot_cancel_a_schedule(loops: str) -> None:
-    """It raises, and the schedule and its run go on; on a loop that stands still it may."""
+    """The call raises, and schedule and run continue; if the loop does not run, it succeeds."""
     loop: asyncio.AbstractEventLoop = pytest.importorskip(loops).new_event_loop()
 
     async def begin() -> tuple[Timer, Periodic]:

@@ -1,4 +1,4 @@
-"""The timer every loop has: made on first use, gone with the loop."""
+"""The shared timer of a loop: created on first use, closed with the loop."""
 
 import asyncio
 import gc
@@ -17,14 +17,14 @@ RUNNERS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
 
 
 class Server:
-    """Refers to its loop, as protocols do."""
+    """An object that refers to its loop, as protocols do."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.timer = aiowheel.current_timer()
 
     def tick(self) -> None:
-        """What its timers call."""
+        """Do nothing; the timers call this method."""
 
 
 async def call_later() -> weakref.ref[Server]:
@@ -35,7 +35,7 @@ async def call_later() -> weakref.ref[Server]:
 
 
 async def sleep() -> weakref.ref[Server]:
-    """Leave a sleeper behind."""
+    """Leave a sleeping task when the loop ends."""
     server = Server()
 
     async def sleeper() -> None:
@@ -61,15 +61,15 @@ async def watch_idle_keys() -> weakref.ref[Server]:
 def test_what_is_pending_goes_with_the_loop(
     run: Callable[..., weakref.ref[Server]], main: Callable[[], object]
 ) -> None:
-    """Though a callback refers to its loop, and the loop to its timer."""
+    """The timer is freed although a callback refers to its loop, and the loop to its timer."""
     watched = run(main())
     gc.collect()
 
     assert watched() is None
 
 
-async def test_a_loop_has_one() -> None:
-    """Every call finds the same."""
+async def test_a_loop_has_one_shared_timer() -> None:
+    """Every call returns the same timer."""
     timer = aiowheel.current_timer()
 
     assert aiowheel.current_timer() is timer
@@ -78,8 +78,8 @@ async def test_a_loop_has_one() -> None:
     handle.cancel()
 
 
-def test_loops_do_not_share_theirs() -> None:
-    """Nor does a later loop get the timer of one that ended."""
+def test_each_loop_has_its_own_shared_timer() -> None:
+    """A later loop does not get the timer of an ended loop either."""
 
     async def main() -> aiowheel.Timer:
         return aiowheel.current_timer()
@@ -87,14 +87,14 @@ def test_loops_do_not_share_theirs() -> None:
     assert asyncio.run(main()) is not asyncio.run(main())
 
 
-def test_without_a_loop_there_is_none() -> None:
-    """As asyncio says it."""
+def test_without_a_loop_there_is_no_shared_timer() -> None:
+    """The error is the one of asyncio."""
     with pytest.raises(RuntimeError, match="no running event loop"):
         aiowheel.current_timer()
 
 
-def test_after_its_loop_it_refuses() -> None:
-    """Nothing would ever fire."""
+def test_a_shared_timer_refuses_calls_after_its_loop_closed() -> None:
+    """Calls raise, because a callback would never fire."""
 
     async def main() -> aiowheel.Timer:
         return aiowheel.current_timer()
@@ -110,8 +110,8 @@ def test_after_its_loop_it_refuses() -> None:
 
 @pytest.mark.realtime
 @pytest.mark.both_loops
-async def test_the_module_functions_use_it() -> None:
-    """Callback, absolute callback, sleep and timeout."""
+async def test_the_module_functions_use_the_shared_timer() -> None:
+    """The functions are a callback, an absolute callback, a sleep and a timeout."""
     loop = asyncio.get_running_loop()
     first, second = loop.create_future(), loop.create_future()
     aiowheel.call_later(0.001, first.set_result, 1)
@@ -126,8 +126,8 @@ async def test_the_module_functions_use_it() -> None:
 
 
 @pytest.mark.both_loops
-async def test_it_adds_no_task() -> None:
-    """`asyncio.run` cancels all tasks before their clean-up, which may still want timeouts."""
+async def test_the_shared_timer_adds_no_task() -> None:
+    """`asyncio.run` cancels all tasks before their clean-up, which may still use timeouts."""
     aiowheel.call_later(60, int).cancel()
 
     assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -136,7 +136,7 @@ async def test_it_adds_no_task() -> None:
 @pytest.mark.realtime
 @pytest.mark.parametrize("run", RUNNERS.values(), ids=RUNNERS)
 def test_timeouts_still_work_while_a_loop_shuts_down(run: Callable[..., None]) -> None:
-    """A task cancelled by the end of `run` can bound its own clean-up."""
+    """A task that is cancelled by the end of `run` can limit the time of its own clean-up."""
     ended: list[str] = []
 
     async def clean_up_slowly() -> None:
@@ -160,7 +160,7 @@ def test_timeouts_still_work_while_a_loop_shuts_down(run: Callable[..., None]) -
 
 
 class Interrupted(VirtualClockEventLoop):
-    """Ctrl-C comes, when told so, while an alarm is being set."""
+    """A loop that raises KeyboardInterrupt on request while an alarm is set."""
 
     interrupt = False
 
@@ -178,7 +178,7 @@ class Interrupted(VirtualClockEventLoop):
 
 
 def test_an_interrupt_while_an_alarm_is_set_loses_no_deadline() -> None:
-    """The alarm of a slice is set all the same, and a call that fails arms nothing."""
+    """The alarm of a slice is set nevertheless, and a call that fails arms nothing."""
     loop = Interrupted()
     fired: list[str] = []
 

@@ -1,4 +1,4 @@
-"""`call_later_threadsafe`: from any thread, one winner each, nothing hangs."""
+"""`call_later_threadsafe`: from any thread, with exactly one end for each call."""
 
 import asyncio
 import time
@@ -28,25 +28,25 @@ EACH = 125
 
 
 async def in_threads(work: Callable[[int], None]) -> None:
-    """Run *work* in several threads at once; the loop goes on meanwhile."""
+    """Run *work* in several threads at once while the loop continues."""
     await asyncio.gather(*(asyncio.to_thread(work, number) for number in range(THREADS)))
 
 
 async def test_the_callback_runs_on_the_loops_thread(until: Until) -> None:
-    """In the context of the thread that asked for it, and not before its time."""
+    """The callback runs in the context of the calling thread, and not early."""
     variable: ContextVar[str] = ContextVar("variable", default="unset")
     ran: list[tuple[int, str, float]] = []
 
     def note(word: str) -> None:
         ran.append((get_ident(), word + variable.get(), time.monotonic()))
 
-    def ask(timer: Timer) -> ThreadsafeHandle:
+    def arm(timer: Timer) -> ThreadsafeHandle:
         variable.set("thread's")
         return timer.call_later_threadsafe(0.002, note, "the ")
 
     async with Timer() as timer:
         begun = time.monotonic()
-        handle = await asyncio.to_thread(ask, timer)
+        handle = await asyncio.to_thread(arm, timer)
         await until(lambda: ran)
 
         assert ran[0][:2] == (get_ident(), "the thread's")
@@ -57,7 +57,7 @@ async def test_the_callback_runs_on_the_loops_thread(until: Until) -> None:
 
 
 async def test_a_cancelled_callback_never_runs(until: Until) -> None:
-    """`cancel` says that it won, once, and the deadline leaves the wheel."""
+    """`cancel` returns True once, and the deadline leaves the wheel."""
     async with Timer() as timer:
         handle = await asyncio.to_thread(timer.call_later_threadsafe, 60, print, "never")
         await until(lambda: len(timer) == 1)
@@ -71,7 +71,7 @@ async def test_a_cancelled_callback_never_runs(until: Until) -> None:
 
 
 async def test_a_call_cancelled_before_it_arrives_is_never_armed(until: Until) -> None:
-    """The loop sees both at once, and has nothing to do."""
+    """The loop receives the call and its cancellation together and arms nothing."""
     async with Timer() as timer:
         ran: list[int] = []
         handle = timer.call_later_threadsafe(0, ran.append, 1)
@@ -86,7 +86,7 @@ async def test_a_call_cancelled_before_it_arrives_is_never_armed(until: Until) -
 async def test_a_burst_from_many_threads_wakes_the_loop_once(
     until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thousand calls while the loop is busy are one wake-up, and all of them fire."""
+    """A thousand calls while the loop is busy cause one wake-up, and all of them fire."""
     loop = asyncio.get_running_loop()
     wakeups: list[object] = []
     wake = loop.call_soon_threadsafe
@@ -114,24 +114,24 @@ async def test_a_burst_from_many_threads_wakes_the_loop_once(
 
 
 async def test_the_deadline_counts_from_the_call() -> None:
-    """Not from when the loop gets to it: a busy loop makes nothing later than it must be."""
+    """A busy loop does not move the deadline, although it receives the call late."""
     async with Timer() as timer:
         asked: list[ThreadsafeHandle] = []
 
-        def ask() -> None:
+        def arm() -> None:
             asked.append(timer.call_later_threadsafe(0.5, print))
 
         before = timer.time()
-        thread = Thread(target=ask)
+        thread = Thread(target=arm)
         thread.start()
-        thread.join()  # the loop is kept busy until the call has been made
+        thread.join()  # the loop stays busy until the thread has made the call
         after = time.monotonic()
 
         assert before + 0.5 <= asked[0].when() <= after + 0.5
 
 
 async def test_another_thread_may_not_use_the_plain_calls() -> None:
-    """The error names the loop, the thread and the way to do it."""
+    """The error names the loop, the thread and the alternative."""
     async with Timer() as timer:
         with pytest.raises(ForeignLoopError, match=r"(?s)Loop.*thread.*threadsafe"):
             await asyncio.to_thread(timer.call_later, 1, print)
@@ -139,14 +139,14 @@ async def test_another_thread_may_not_use_the_plain_calls() -> None:
 
 @pytest.mark.parametrize("delay", [float("nan"), None, True, "1"])
 async def test_a_bad_delay_is_refused_in_the_calling_thread(delay: Any) -> None:
-    """There, somebody can see the error."""
+    """The caller can handle the error there."""
     async with Timer() as timer:
         with pytest.raises((TypeError, ValueError), match="delay must"):
             await asyncio.to_thread(timer.call_later_threadsafe, delay, print)
 
 
-async def test_closing_cancels_what_waits_and_what_is_on_its_way(until: Until) -> None:
-    """Nobody waits for a callback that cannot come."""
+async def test_closing_cancels_pending_calls_and_calls_in_the_inbox(until: Until) -> None:
+    """Pending calls and calls that have not arrived are cancelled."""
     async with Timer() as timer:
         armed = timer.call_later_threadsafe(60, print)
         await until(lambda: len(timer) == 1)
@@ -160,8 +160,8 @@ async def test_closing_cancels_what_waits_and_what_is_on_its_way(until: Until) -
         Timer().call_later_threadsafe(60, print)
 
 
-def test_a_closed_loop_cancels_what_waits() -> None:
-    """The shared timer is gone with its loop, and so is what was asked of it."""
+def test_a_closed_loop_cancels_pending_calls() -> None:
+    """The shared timer ends with its loop, and so do its pending calls."""
     handles: list[ThreadsafeHandle] = []
 
     async def main() -> Timer:
@@ -179,7 +179,7 @@ def test_a_closed_loop_cancels_what_waits() -> None:
 
 
 def test_a_manual_timer_arms_at_once() -> None:
-    """There is no loop to be woken; due by the same rule."""
+    """A manual timer has no loop to wake; the rule for due callbacks is the same."""
     timer = ManualTimer()
     ran: list[int] = []
     handle = timer.call_later_threadsafe(1, ran.append, 1)
@@ -194,7 +194,7 @@ def test_a_manual_timer_arms_at_once() -> None:
 
 
 async def test_a_bad_callback_is_reported_with_its_handle(until: Until) -> None:
-    """And the others run."""
+    """The other callbacks run."""
     contexts: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
 
@@ -210,10 +210,10 @@ async def test_a_bad_callback_is_reported_with_its_handle(until: Until) -> None:
 @pytest.mark.realtime
 @pytest.mark.parametrize("seed", range(3))
 async def test_every_call_has_exactly_one_end(seed: int) -> None:
-    """Adds and cancels from threads while the driver sleeps, runs and closes.
+    """Threads arm and cancel while the driver sleeps, runs and closes.
 
-    Whatever the interleaving, each accepted call fired, or was cancelled by who was told so, or
-    was dropped by the close.
+    For every interleaving each accepted call fires, or is cancelled by the call of `cancel` that
+    returned True, or is dropped by the close.
     """
     timer = Timer(tick=0.0001)
     accepted: list[ThreadsafeHandle] = []

@@ -1,4 +1,4 @@
-"""`timeout` and `timeout_at`: one contract, held by asyncio's and by ours on every timer.
+"""`timeout` and `timeout_at`: asyncio's and our own on every timer keep the same contract.
 
 CPython's own tests of them run in tests/stdlib.
 """
@@ -20,23 +20,23 @@ pytestmark = pytest.mark.both_loops
 
 
 class Block(Protocol):
-    """What both kinds of timeout block have."""
+    """The common interface of both kinds of timeout block."""
 
     def when(self) -> float | None:
-        """The deadline."""
+        """Return the deadline."""
         ...
 
     def reschedule(self, when: float | None) -> None:
-        """Move it."""
+        """Move the deadline."""
         ...
 
     def expired(self) -> bool:
-        """Whether it came."""
+        """Return whether the deadline has passed."""
         ...
 
 
 class Maker(Protocol):
-    """Where timeouts come from: a module or a timer."""
+    """The source of timeouts: a module or a timer."""
 
     def timeout(self, delay: float | None) -> AbstractAsyncContextManager[Block]:
         """Bound a block by a delay."""
@@ -49,23 +49,23 @@ class Maker(Protocol):
 
 @pytest_asyncio.fixture(params=["asyncio", "shared", "timer"])
 async def maker(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
-    """The standard library's, the shared timer's and a timer's own."""
+    """Provide the standard library, the shared timer and a separate timer."""
     if request.param == "timer":
         async with Timer() as timer:
             yield timer
-            assert len(timer) == 0, "a block has left its deadline behind"
+            assert len(timer) == 0, "a block did not remove its deadline"
     else:
         yield asyncio if request.param == "asyncio" else aiowheel
 
 
 async def forever() -> None:
-    """Wait for what never comes."""
+    """Wait without end."""
     await asyncio.Event().wait()
 
 
 @pytest.mark.realtime
 async def test_time_up_is_a_timeout_error(maker: Maker) -> None:
-    """The cancellation turns into it, and is its cause; no request is left on the task."""
+    """The cancellation is the cause of the TimeoutError, and none stays on the task."""
     block: Any = maker.timeout(0.001)
 
     with pytest.raises(TimeoutError) as caught:
@@ -80,7 +80,7 @@ async def test_time_up_is_a_timeout_error(maker: Maker) -> None:
 
 
 async def test_a_deadline_in_the_past_expires_at_the_first_await(maker: Maker) -> None:
-    """Even at one that only yields; but a block without any await runs through."""
+    """An await that only yields is enough; a block without any await runs to its end."""
     when = asyncio.get_running_loop().time() - 10
     for block in (maker.timeout(0), maker.timeout(-1), maker.timeout_at(when)):
         with pytest.raises(TimeoutError):
@@ -93,7 +93,7 @@ async def test_a_deadline_in_the_past_expires_at_the_first_await(maker: Maker) -
 
 
 async def test_reschedule_into_the_past(maker: Maker) -> None:
-    """Expires at the next await, wherever the deadline was before."""
+    """The block expires at its next await, whatever its deadline was before."""
     now = asyncio.get_running_loop().time()
     for delay in (30, None):
         block: Any = maker.timeout(delay)
@@ -106,7 +106,7 @@ async def test_reschedule_into_the_past(maker: Maker) -> None:
 
 
 async def test_the_last_reschedule_into_the_past_counts(maker: Maker) -> None:
-    """What the loop was asked for after the first, and before the last, still comes first."""
+    """A callback scheduled before the last call of `reschedule` runs before the expiry."""
     loop = asyncio.get_running_loop()
     told: list[str] = []
     with pytest.raises(TimeoutError):
@@ -119,7 +119,7 @@ async def test_the_last_reschedule_into_the_past_counts(maker: Maker) -> None:
 
 
 async def test_reschedule_back_out_of_the_past(maker: Maker) -> None:
-    """More time, given before the loop had its turn, counts."""
+    """The longer deadline counts if it is set before the loop runs."""
     now = asyncio.get_running_loop().time()
     async with maker.timeout(0) as block:
         block.reschedule(now + 30)
@@ -132,7 +132,7 @@ async def test_reschedule_back_out_of_the_past(maker: Maker) -> None:
 
 @pytest.mark.realtime
 async def test_reschedule_to_none_and_back(maker: Maker) -> None:
-    """No deadline, then one again."""
+    """The deadline goes, and then a new one is set."""
     now = asyncio.get_running_loop().time()
     with pytest.raises(TimeoutError):
         async with maker.timeout(0.001) as block:
@@ -146,7 +146,7 @@ async def test_reschedule_to_none_and_back(maker: Maker) -> None:
 
 @pytest.mark.realtime
 async def test_reschedule_earlier_and_later(maker: Maker) -> None:
-    """The last word counts."""
+    """The last call counts."""
     now = asyncio.get_running_loop().time()
     async with maker.timeout(0.001) as later:
         later.reschedule(now + 30)
@@ -163,7 +163,7 @@ async def test_reschedule_earlier_and_later(maker: Maker) -> None:
 
 
 async def test_states_and_their_names(maker: Maker) -> None:
-    """The representation and the errors speak asyncio's words."""
+    """`repr` and the errors use the words of asyncio."""
     block: Any = maker.timeout(30)
     assert repr(block) == "<Timeout [created]>"
     with pytest.raises(RuntimeError, match="Timeout has not been entered"):
@@ -183,7 +183,7 @@ async def test_states_and_their_names(maker: Maker) -> None:
 
 @pytest.mark.realtime
 async def test_an_expiring_block(maker: Maker) -> None:
-    """One that swallows the cancellation ends without an error, and says that it expired."""
+    """A block that swallows the cancellation ends without an error, and `expired` is True."""
     async with maker.timeout(0.001) as block:
         with pytest.raises(asyncio.CancelledError):
             await forever()
@@ -196,7 +196,7 @@ async def test_an_expiring_block(maker: Maker) -> None:
 
 
 async def test_a_cancellation_from_outside_wins(maker: Maker) -> None:
-    """Cancelled as well as timed out: the cancellation goes on, and is counted."""
+    """If the task is also cancelled, the cancellation passes and stays counted."""
     counts: list[int] = []
 
     async def body() -> None:
@@ -217,7 +217,7 @@ async def test_a_cancellation_from_outside_wins(maker: Maker) -> None:
 @pytest.mark.realtime
 @pytest.mark.parametrize("outer_is_ours", [True, False])
 async def test_nests_with_asyncios_own(maker: Maker, outer_is_ours: bool) -> None:  # noqa: FBT001
-    """Whichever is outside: each turns its own cancellation into a TimeoutError, once."""
+    """Each timeout converts its own cancellation to a TimeoutError, once, in either order."""
     outer, inner = (maker, asyncio) if outer_is_ours else (asyncio, maker)
 
     untouched: Any = inner.timeout(30)
@@ -236,7 +236,7 @@ async def test_nests_with_asyncios_own(maker: Maker, outer_is_ours: bool) -> Non
 
 @pytest.mark.realtime
 async def test_around_a_task_group(maker: Maker) -> None:
-    """The group's tasks are cancelled and waited for, and one TimeoutError comes out."""
+    """The group's tasks are cancelled and awaited; the result is one TimeoutError."""
     cleaned_up: list[int] = []
 
     async def child() -> None:
@@ -256,7 +256,7 @@ async def test_around_a_task_group(maker: Maker) -> None:
 
 @pytest.mark.realtime
 async def test_inside_a_task_group(maker: Maker) -> None:
-    """A child's timeout is the child's error, and cancels its siblings."""
+    """The timeout is the error of the child task and cancels its siblings."""
 
     async def child() -> None:
         async with maker.timeout(0.001):
@@ -318,7 +318,7 @@ async def test_an_error_that_hides_the_cancellation_shows_the_timeout(maker: Mak
     ("bad", "error"), [("1", TypeError), (True, TypeError), (float("nan"), ValueError)]
 )
 async def test_a_bad_bound_is_refused_at_the_call(bad: Any, error: type[Exception]) -> None:
-    """Before the block is entered, and by `reschedule` without moving anything."""
+    """The call raises before the block is entered; `reschedule` raises and moves nothing."""
     with pytest.raises(error, match="delay must"):
         aiowheel.timeout(bad)
     with pytest.raises(error, match="when must"):
@@ -330,8 +330,8 @@ async def test_a_bad_bound_is_refused_at_the_call(bad: Any, error: type[Exceptio
         assert block.when() == when
 
 
-async def test_a_timedelta_and_infinity_will_do() -> None:
-    """`inf` is no bound, and is told as asyncio tells it."""
+async def test_a_timedelta_and_infinity_are_accepted() -> None:
+    """`inf` means no deadline and is reported as asyncio reports it."""
     async with Timer() as timer:
         async with timer.timeout(timedelta(seconds=30)) as block:
             assert timer.time() + 29 < (block.when() or 0) <= timer.time() + 30
@@ -344,7 +344,7 @@ async def test_a_timedelta_and_infinity_will_do() -> None:
 
 
 async def test_a_block_outlives_its_timer_without_a_bound() -> None:
-    """It cannot be given another."""
+    """The block cannot be given a new deadline."""
     timer = await Timer().__aenter__()
     async with timer.timeout(30) as block:
         when = block.when()
@@ -359,7 +359,7 @@ async def test_a_block_outlives_its_timer_without_a_bound() -> None:
 
 
 async def test_a_later_deadline_is_a_write() -> None:
-    """Nothing is filed again, however often it moves."""
+    """Moving a deadline later never files the entry again."""
     async with Timer() as timer, timer.timeout(30) as block:
         cascaded = timer.statistics().cascaded
         for _ in range(100):
@@ -371,7 +371,7 @@ async def test_a_later_deadline_is_a_write() -> None:
 
 
 async def test_another_thread_cannot_move_a_deadline(maker: Maker) -> None:
-    """It is told, and the block keeps its bound."""
+    """The other thread gets an error, and the block keeps its deadline."""
     loop = asyncio.get_running_loop()
     async with maker.timeout(30) as block:
         for when in (loop.time() + 60, loop.time() - 1):
@@ -382,7 +382,7 @@ async def test_another_thread_cannot_move_a_deadline(maker: Maker) -> None:
 
 
 async def test_a_manual_clock_bounds_a_task() -> None:
-    """Exactly at the deadline, not before."""
+    """The block expires exactly at its deadline."""
     timer = ManualTimer()
 
     async def body() -> None:
@@ -401,7 +401,7 @@ async def test_a_manual_clock_bounds_a_task() -> None:
 
 
 async def test_a_closed_timer_makes_no_timeouts() -> None:
-    """Nor does one of another loop."""
+    """A timer of another loop refuses as well."""
     timer = Timer()
     with pytest.raises(TimerClosedError):
         timer.timeout(1)
@@ -413,7 +413,7 @@ async def test_a_closed_timer_makes_no_timeouts() -> None:
 
 
 async def test_outside_of_a_task_it_is_refused() -> None:
-    """There would be nobody to cancel."""
+    """There would be no task to cancel."""
     block = aiowheel.timeout(1)
     errors: list[Exception] = []
 

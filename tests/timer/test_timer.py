@@ -18,7 +18,7 @@ pytestmark = pytest.mark.both_loops
 
 @pytest.mark.realtime
 async def test_a_callback_runs_with_its_arguments() -> None:
-    """Once, after its delay, on the loop."""
+    """The callback runs once, after its delay, on the loop."""
     fired = asyncio.get_running_loop().create_future()
     async with Timer() as timer:
         armed = timer.time()
@@ -32,7 +32,7 @@ async def test_a_callback_runs_with_its_arguments() -> None:
 
 @pytest.mark.parametrize("delay", [0, -1, -500_000.0, timedelta(days=-1), float("-inf")])
 async def test_no_delay_runs_later_and_never_inside_the_call(delay: Any) -> None:
-    """Negative is now."""
+    """A negative delay counts as 0."""
     fired = asyncio.Event()
     async with Timer() as timer:
         handle = timer.call_later(delay, fired.set)
@@ -44,8 +44,8 @@ async def test_no_delay_runs_later_and_never_inside_the_call(delay: Any) -> None
 
 @pytest.mark.parametrize("method", [Timer.call_later, Timer.call_at])
 @pytest.mark.parametrize("value", [None, True, "1", b"1", 1j, float("nan"), Decimal("nan"), [1]])
-async def test_what_is_no_time_is_refused(method: Callable[..., object], value: object) -> None:
-    """At the call; nothing is armed."""
+async def test_a_wrong_time_is_refused(method: Callable[..., object], value: object) -> None:
+    """The call raises and arms nothing."""
     async with Timer() as timer:
         with pytest.raises((TypeError, ValueError), match=r"delay|when"):
             method(timer, value, int)
@@ -53,8 +53,8 @@ async def test_what_is_no_time_is_refused(method: Callable[..., object], value: 
         assert len(timer) == 0
 
 
-async def test_what_cannot_be_called_is_refused() -> None:
-    """At the call and not when it fires."""
+async def test_a_callback_that_cannot_be_called_is_refused() -> None:
+    """The call raises, not the expiry."""
     not_callable: Any = "not callable"
     async with Timer() as timer:
         with pytest.raises(TypeError, match="callback must be a plain function, got 'not"):
@@ -68,7 +68,7 @@ async def test_what_cannot_be_called_is_refused() -> None:
     "delay", [float("inf"), 1e300, 10**400, timedelta.max, Decimal("1e400"), 5 * 365 * 86_400]
 )
 async def test_a_huge_delay_waits_and_can_be_cancelled(delay: Any) -> None:
-    """Beside a short one, which it does not delay."""
+    """A short delay beside it fires in time."""
     async with Timer() as timer:
         handle = timer.call_later(delay, int)
         await timer.sleep(0.002)
@@ -79,7 +79,7 @@ async def test_a_huge_delay_waits_and_can_be_cancelled(delay: Any) -> None:
 
 @pytest.mark.realtime
 async def test_an_earlier_deadline_armed_later_fires_first() -> None:
-    """The loop's alarm is moved forward for it."""
+    """The loop's alarm moves forward for the earlier deadline."""
     fired: list[str] = []
     async with Timer() as timer:
         timer.call_later(0.03, fired.append, "late")
@@ -91,7 +91,7 @@ async def test_an_earlier_deadline_armed_later_fires_first() -> None:
 
 @pytest.mark.realtime
 async def test_sleep_returns_its_result() -> None:
-    """Also for no time at all, which yields once."""
+    """A sleep of 0 seconds returns its result as well, and yields once."""
     async with Timer() as timer:
         assert await timer.sleep(0.001, "slept") == "slept"
         turned: list[str] = []
@@ -102,7 +102,7 @@ async def test_sleep_returns_its_result() -> None:
 
 
 async def test_a_cancelled_sleep_leaves_no_deadline() -> None:
-    """Nothing waits for a task that is gone."""
+    """No deadline stays for the cancelled task."""
     async with Timer() as timer:
         sleeper: asyncio.Task[None] = asyncio.create_task(timer.sleep(60))
         await asyncio.sleep(0)
@@ -116,7 +116,7 @@ async def test_a_cancelled_sleep_leaves_no_deadline() -> None:
 
 @pytest.mark.realtime
 async def test_a_raising_callback_is_reported_and_the_others_go_on() -> None:
-    """To the loop's exception handler, with the handle."""
+    """The error goes to the loop's exception handler, with the handle."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
     fired: list[int] = []
@@ -142,7 +142,7 @@ async def test_a_raising_callback_is_reported_and_the_others_go_on() -> None:
 async def test_no_callback_error_kills_the_driver(
     error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The result of a cancelled future, say: reported like any other, and the next one runs."""
+    """An error such as the result of a cancelled future is reported; the next callback runs."""
     reports: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
 
@@ -161,7 +161,7 @@ async def test_no_callback_error_kills_the_driver(
 
 
 async def test_an_error_is_reported_of_a_callback_without_a_name() -> None:
-    """One whose `repr` raises as well."""
+    """The callback's `repr` raises as well."""
 
     class Nameless:
         def __call__(self) -> None:
@@ -184,7 +184,7 @@ async def test_an_error_is_reported_of_a_callback_without_a_name() -> None:
 
 @pytest.mark.realtime
 async def test_closing_drops_and_counts_what_is_pending() -> None:
-    """Callbacks never run, sleepers are told, and it can be done twice."""
+    """Callbacks never run, sleepers raise, and a second close does nothing."""
     fired: list[str] = []
     timer = Timer()
     async with timer:
@@ -204,7 +204,7 @@ async def test_closing_drops_and_counts_what_is_pending() -> None:
 
 
 async def test_a_closed_timer_refuses_everything() -> None:
-    """Every way in."""
+    """Every way to arm raises."""
     async with Timer() as timer:
         pass
 
@@ -222,8 +222,8 @@ async def test_a_closed_timer_refuses_everything() -> None:
         await timer.__aenter__()
 
 
-async def test_what_starts_after_the_end_is_refused() -> None:
-    """A sleep, a wait or a block made while the timer was open: nobody would ever wake it."""
+async def test_a_wait_that_starts_after_the_close_is_refused() -> None:
+    """A sleep, a wait or a block made while the timer was open would never end."""
     timer = await Timer().__aenter__()
     never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     waits: list[asyncio.Task[object]] = [
@@ -244,7 +244,7 @@ async def test_what_starts_after_the_end_is_refused() -> None:
 def test_closing_from_a_callback_drops_the_rest_of_the_slice(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
-    """A task started by the callback closes; what was due with it and not yet run is dropped."""
+    """A task that the callback starts closes the timer; the other due callbacks are dropped."""
     fired: list[str] = []
     tasks: list[asyncio.Task[None]] = []
 
@@ -254,11 +254,11 @@ def test_closing_from_a_callback_drops_the_rest_of_the_slice(
         def start_closing() -> None:
             fired.append("first")
             tasks.append(asyncio.create_task(timer.aclose()))
-            step(0.006)  # more than a slice may take: the task runs before the second one
+            step(0.006)  # more than the limit of a slice: the task runs before the second slice
 
         timer.call_later(0.001, start_closing)
         later = timer.call_later(0.001, fired.append, "never")
-        while not tasks:  # noqa: ASYNC110 - what is waited for sets no event
+        while not tasks:  # noqa: ASYNC110 - the callback sets no event
             await asyncio.sleep(0.001)
         await tasks[0]
 
@@ -269,8 +269,8 @@ def test_closing_from_a_callback_drops_the_rest_of_the_slice(
     assert fired == ["first"]
 
 
-async def test_before_it_is_entered_it_refuses() -> None:
-    """It has no loop yet."""
+async def test_a_timer_refuses_calls_before_it_is_entered() -> None:
+    """The timer has no loop yet."""
     timer = Timer()
 
     assert len(timer) == 0
@@ -282,7 +282,7 @@ async def test_before_it_is_entered_it_refuses() -> None:
 
 
 async def test_another_loop_is_refused() -> None:
-    """In words that name what to use instead."""
+    """The error names the alternative."""
 
     def use(timer: Timer) -> None:
         async def main() -> None:
@@ -301,14 +301,14 @@ async def test_another_loop_is_refused() -> None:
 
 @pytest.mark.parametrize("tick", [0, -1, 1e-7, 3601, float("inf")])
 async def test_a_tick_out_of_range_is_refused(tick: float) -> None:
-    """With the legal range."""
+    """The error names the legal range."""
     with pytest.raises(ValueError, match="tick must be from 1 microsecond to 1 hour"):
         Timer(tick=tick)
 
 
 @pytest.mark.parametrize("wheel_size", [-1, 0, 1, 2**25])
 async def test_a_wheel_that_cannot_turn_is_refused(wheel_size: int) -> None:
-    """When it is made, not when it is entered."""
+    """The constructor raises, not the entry."""
     with pytest.raises(ValueError, match="wheel_size must be from 2 to 16777216"):
         Timer(wheel_size=wheel_size)
 
@@ -322,7 +322,7 @@ async def test_time_is_on_the_loops_scale() -> None:
 
 @pytest.mark.realtime
 async def test_statistics_equal_a_recount() -> None:
-    """Scheduled is what is pending, fired and cancelled together."""
+    """The scheduled timers are the pending, fired and cancelled ones together."""
     fired: list[int] = []
     async with Timer() as timer:
         handles = [
@@ -334,7 +334,7 @@ async def test_statistics_equal_a_recount() -> None:
         await timer.sleep(0.02)
         numbers = timer.statistics()
 
-        assert numbers.fired == len(fired) + 1  # and the sleep
+        assert numbers.fired == len(fired) + 1  # one more for the sleep
         assert numbers.cancelled == cancelled
         assert numbers.rescheduled == touched == 50
         assert numbers.pending == len(timer) == 50

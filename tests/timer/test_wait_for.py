@@ -1,4 +1,4 @@
-"""`wait_for`: asyncio's, on the wheel. CPython's own tests of it run in tests/stdlib."""
+"""`wait_for`: as in asyncio, on the wheel. CPython's own tests of it run in tests/stdlib."""
 
 import asyncio
 import sys
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.both_loops
 
 
 async def answer() -> int:
-    """A coroutine that has something to say."""
+    """Return a number."""
     await asyncio.sleep(0)
     return 42
 
 
 async def test_the_result_comes_back() -> None:
-    """Of a coroutine, of a task, and of a future that is done already."""
+    """The awaitable is a coroutine, a task or a finished future."""
     done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     done.set_result(1)
 
@@ -33,8 +33,8 @@ async def test_the_result_comes_back() -> None:
 
 
 @pytest.mark.realtime
-async def test_time_up_cancels_what_is_waited_for() -> None:
-    """The task has ended by the time the TimeoutError is here."""
+async def test_a_timeout_cancels_the_awaited_task() -> None:
+    """The awaited task has ended when the TimeoutError is raised."""
     async with Timer() as timer:
         task = asyncio.ensure_future(asyncio.Event().wait())
 
@@ -46,8 +46,8 @@ async def test_time_up_cancels_what_is_waited_for() -> None:
         assert len(timer) == 0
 
 
-async def test_cancelling_the_wait_cancels_what_is_waited_for() -> None:
-    """And leaves no deadline behind."""
+async def test_cancelling_the_wait_cancels_the_awaited_task() -> None:
+    """No deadline stays behind."""
     async with Timer() as timer:
         task = asyncio.ensure_future(asyncio.Event().wait())
         waiting = asyncio.ensure_future(timer.wait_for(task, 10))
@@ -63,8 +63,8 @@ async def test_cancelling_the_wait_cancels_what_is_waited_for() -> None:
 
 
 @pytest.mark.realtime
-async def test_what_fails_while_being_cancelled_is_raised() -> None:
-    """An error of the task's own is not hidden behind the TimeoutError."""
+async def test_an_error_during_the_cancellation_is_raised() -> None:
+    """An error of the task is not hidden behind the TimeoutError."""
 
     async def fail() -> None:
         try:
@@ -77,20 +77,20 @@ async def test_what_fails_while_being_cancelled_is_raised() -> None:
 
 
 async def test_in_place_since_python_312() -> None:
-    """Python 3.11 wraps a coroutine in a task of its own; later ones await it where they are."""
+    """Python 3.11 wraps a coroutine in a task; later versions await it in the same task."""
     current = asyncio.current_task()
 
-    async def who() -> asyncio.Task[Any] | None:
+    async def running_task() -> asyncio.Task[Any] | None:
         return asyncio.current_task()
 
-    assert (await aiowheel.wait_for(who(), 10) is current) == (sys.version_info >= (3, 12))
+    assert (await aiowheel.wait_for(running_task(), 10) is current) == (sys.version_info >= (3, 12))
 
 
 @pytest.mark.parametrize(
     ("bad", "error"), [("1", TypeError), (True, TypeError), (float("nan"), ValueError)]
 )
 async def test_a_bad_timeout_is_refused(bad: Any, error: type[Exception]) -> None:
-    """Before anything is waited for."""
+    """The error is raised before anything is awaited."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     with pytest.raises(error, match="timeout must"):
@@ -100,7 +100,7 @@ async def test_a_bad_timeout_is_refused(bad: Any, error: type[Exception]) -> Non
 
 
 async def test_works_on_a_manual_clock() -> None:
-    """Time is up when the clock is turned there."""
+    """The TimeoutError comes when the clock reaches the deadline."""
     timer = ManualTimer()
     waiting = asyncio.ensure_future(timer.wait_for(asyncio.Event().wait(), 30))
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What a user may write: a type checker finds no error here."""
+"""Correct uses of the public API: a type checker finds no error here."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,11 +25,11 @@ class Fetch(aiowheel.DelayedOperation[bytes]):
     """An operation with a result."""
 
     def try_complete(self) -> bool:
-        """Never by itself."""
+        """Return False."""
         return False
 
     def on_complete(self) -> bytes:
-        """The result."""
+        """Return a result."""
         return b""
 
 
@@ -43,12 +43,12 @@ class Limited(LimitedProtocol):
     idle_timeout = timedelta(seconds=60)
 
     def limit_exceeded(self, limit: Limit) -> None:
-        """Abort."""
+        """Do nothing."""
         self.transport.abort()
 
 
 async def timers(timer: aiowheel.Timer, context: Context) -> None:
-    """Delays are numbers or timedeltas."""
+    """Use delays that are numbers or timedeltas."""
     for delay in (1, 0.5, timedelta(seconds=1)):
         handle = timer.call_later(delay, greet, "a", 1, context=context)
         assert_type(handle, aiowheel.TimerHandle)
@@ -75,7 +75,7 @@ async def timers(timer: aiowheel.Timer, context: Context) -> None:
 
 
 async def shared() -> None:
-    """The functions of the package itself."""
+    """Use the functions of the package itself."""
     assert_type(asyncio.create_task(aiowheel.sleep(1)), asyncio.Task[None])
     assert_type(asyncio.create_task(aiowheel.sleep(1, b"")), asyncio.Task[bytes])
     assert_type(await aiowheel.wait_for(ask(), None), bytes)
@@ -94,7 +94,7 @@ async def shared() -> None:
 
 
 def wheel() -> None:
-    """Integers."""
+    """Use integers."""
     passive = aiowheel.TimingWheel(1, 64, start=-5)
     entry = passive.schedule(5, "payload")
     assert_type(entry, aiowheel.TimerEntry)
@@ -104,7 +104,7 @@ def wheel() -> None:
 
 
 async def purgatories(timer: aiowheel.Timer) -> None:
-    """Futures have the type of the result."""
+    """Check that futures have the type of the result."""
     async with aiowheel.Purgatory("fetch", timer=timer, max_pending=10) as purgatory:
         assert_type(purgatory.watch(Fetch(timedelta(seconds=1)), ["k"]), asyncio.Future[bytes])
         assert_type(purgatory.wait_for(lambda: True, {"k"}, None), asyncio.Future[bool])
@@ -119,7 +119,7 @@ async def purgatories(timer: aiowheel.Timer) -> None:
 
 
 async def detectors(timer: aiowheel.Timer) -> None:
-    """The type of the keys is that of the callback."""
+    """Check that keys have the type of the callback's argument."""
 
     def on_idle(key: str) -> None: ...
 
@@ -131,7 +131,7 @@ async def detectors(timer: aiowheel.Timer) -> None:
 
 
 async def connections(timer: aiowheel.Timer) -> None:
-    """Limits and heartbeats."""
+    """Use limits and heartbeats."""
     watch = ConnectionWatch(print, idle=30, heartbeat=10, on_heartbeat=print, timer=timer)
     assert_type(watch.exceeded, Limit | None)
     async with Heartbeat(ask, print, interval=1, timeout=None) as beat:
@@ -139,7 +139,7 @@ async def connections(timer: aiowheel.Timer) -> None:
 
 
 async def testing(clock: VirtualClock) -> None:
-    """Virtual time."""
+    """Use virtual time."""
     await clock.advance(timedelta(hours=1))
     clock.autojump = False
     assert_type(clock.loop, VirtualClockEventLoop)
@@ -147,7 +147,7 @@ async def testing(clock: VirtualClock) -> None:
 
 
 async def traces(timer: aiowheel.Timer) -> None:
-    """Recorded timers are typed as timers are."""
+    """Check that recorded timers have the types of timers."""
     async with TraceRecorder("trace") as recorder:
         recorded = RecordedTimer(timer, recorder)
         recorded.call_later(1, greet, "a", 1).touch(2)

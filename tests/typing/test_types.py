@@ -17,7 +17,7 @@ ROOT = HERE.parent.parent
 _EXPECTED = re.compile(r"# expect: (?P<code>[\w-]+)")
 _FOUND = re.compile(r"^[^:]+:(?P<line>\d+): error: .*\[(?P<code>[\w-]+)\]$", re.MULTILINE)
 
-#: Its type comes from prometheus_client, which this check does not look up.
+#: Its type comes from prometheus_client, which this check does not import
 _EXTERNAL = {"aiowheel.instrumentation.prometheus.AiowheelCollector"}
 
 
@@ -38,7 +38,7 @@ def errors(name: str) -> list[tuple[int, str]]:
 
 
 def expected(name: str) -> list[tuple[int, str]]:
-    """Return the line and the code of every error that a file announces."""
+    """Return the line and the code of every error that the comments of a file expect."""
     lines = (HERE / name).read_text(encoding="utf-8").splitlines()
     return [
         (number, announced["code"])
@@ -49,13 +49,13 @@ def expected(name: str) -> list[tuple[int, str]]:
 
 @pytest.mark.slow
 def test_right_uses_have_no_error() -> None:
-    """The types accept what the documentation shows."""
+    """The types accept the uses that the documentation shows."""
     assert errors("right.py") == []
 
 
 @pytest.mark.slow
 def test_each_wrong_use_has_its_error() -> None:
-    """Exactly one error on each line that announces one, and none elsewhere."""
+    """There is exactly one error on each line that expects one, and no other."""
     announced = expected("wrong.py")
 
     assert len(announced) >= 40
@@ -84,8 +84,8 @@ def test_every_public_type_is_known() -> None:
         each["name"]
         for each in found["symbols"]
         if each["isExported"] and not (each["isTypeKnown"] and not each["isTypeAmbiguous"])
-        # The benchmarks are programs, not an interface. The rooms of the jobs are made of types of
-        # PySpark and pyarrow, which this check does not look up; mypy and pyright check their uses.
+        # The benchmarks are programs, not an interface. The types of the jobs come from PySpark and
+        # pyarrow, which this check does not import; mypy and pyright check their uses.
         if not each["name"].startswith(("aiowheel.bench.", "aiowheel.jobs."))
     }
 

@@ -1,4 +1,4 @@
-"""What a user must not write: a type checker finds exactly the error that each line names."""
+"""Wrong uses of the public API: a type checker finds exactly the error that each line names."""
 
 import asyncio
 from contextvars import Context
@@ -27,12 +27,12 @@ class Asynchronous(aiowheel.DelayedOperation[bytes]):
     """An operation whose condition would always be true."""
 
     async def try_complete(self) -> bool:  # expect: override
-        """Not awaited."""
+        """Return True in a coroutine, which is never awaited."""
         return False
 
 
 async def timers(timer: aiowheel.Timer, handle: aiowheel.TimerHandle, context: Context) -> None:
-    """Delays, callbacks and their arguments."""
+    """Pass wrong delays, callbacks and arguments."""
     timer.call_later("1", greet, "a", 1)  # expect: arg-type
     timer.call_later(None, greet, "a", 1)  # expect: arg-type
     timer.call_later(1, greet, "a")  # expect: arg-type
@@ -74,7 +74,7 @@ async def timers(timer: aiowheel.Timer, handle: aiowheel.TimerHandle, context: C
 
 
 def constructors() -> None:
-    """What timers and wheels are made of."""
+    """Pass wrong arguments to constructors of timers, wheels and loops."""
     aiowheel.Timer(tick="1 ms")  # expect: arg-type
     aiowheel.Timer(wheel_size=1.5)  # expect: arg-type
     aiowheel.Timer(0.001)  # expect: call-arg
@@ -88,7 +88,7 @@ def constructors() -> None:
 
 
 async def purgatories(purgatory: aiowheel.Purgatory) -> None:
-    """Operations, keys, conditions and choices."""
+    """Pass wrong operations, keys, conditions and options."""
     aiowheel.Purgatory(5)  # expect: arg-type
     aiowheel.Purgatory(timer=1)  # expect: arg-type
     aiowheel.Purgatory(max_pending="5")  # expect: arg-type
@@ -111,7 +111,7 @@ async def purgatories(purgatory: aiowheel.Purgatory) -> None:
 
 
 def detectors(timer: aiowheel.Timer) -> None:
-    """Keys have one type."""
+    """Use keys of the wrong type."""
 
     def on_idle(key: str) -> None: ...
 
@@ -122,7 +122,7 @@ def detectors(timer: aiowheel.Timer) -> None:
 
 
 async def connections(writer: asyncio.StreamWriter) -> None:
-    """Limits and heartbeats."""
+    """Pass wrong limits and heartbeats."""
     ConnectionWatch(print, idle="30")  # expect: arg-type
     ConnectionWatch(None)  # expect: arg-type
     Heartbeat(ask, print, interval=None, timeout=1)  # expect: arg-type
@@ -133,7 +133,7 @@ async def connections(writer: asyncio.StreamWriter) -> None:
 
 
 async def others(clock: VirtualClock, timer: aiowheel.Timer, recorder: TraceRecorder) -> None:
-    """Virtual time and traces."""
+    """Misuse virtual time and traces."""
     await clock.advance("1")  # expect: arg-type
     clock.autojump = "on"  # expect: assignment
     VirtualClockEventLoop(seed="1")  # expect: arg-type

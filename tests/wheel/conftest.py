@@ -1,4 +1,4 @@
-"""What the wheel's tests share."""
+"""Fixtures that the wheel's tests share."""
 
 from collections.abc import Callable
 
@@ -11,10 +11,10 @@ Expire = Callable[[TimingWheel, int, int], list[tuple[int, TimerEntry]]]
 
 @pytest.fixture
 def expire() -> Expire:
-    """Turn a wheel as a driver does, to every next expiration until a time.
+    """Return a function that advances a wheel to each next expiration, as a driver does.
 
-    None may be early, and whatever was armed in time is late by less than a tick; the invariants
-    hold at every stop.
+    It asserts that no entry is early, that an entry armed in time is less than a tick late, and
+    that the invariants hold after every advance.
     """
 
     def turn(wheel: TimingWheel, tick: int, until: int) -> list[tuple[int, TimerEntry]]:

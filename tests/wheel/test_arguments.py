@@ -1,4 +1,4 @@
-"""What the wheel refuses, and how clearly."""
+"""Wrong arguments of the wheel, and the texts of the errors."""
 
 import copy
 import pickle
@@ -23,10 +23,10 @@ CALLS: dict[str, Callable[[TimingWheel, Any], object]] = {
 
 @pytest.mark.parametrize("value", NO_INTEGERS, ids=repr)
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_what_is_no_integer_is_refused(
+def test_a_value_that_is_not_an_integer_is_refused(
     call: Callable[[TimingWheel, Any], object], value: Any
 ) -> None:
-    """A float is never cut to an integer."""
+    """A float is never truncated to an integer."""
     wheel = TimingWheel()
 
     with pytest.raises(TypeError):
@@ -36,7 +36,7 @@ def test_what_is_no_integer_is_refused(
 
 
 def test_a_bool_is_refused() -> None:
-    """A flag given as a time is a mistake, in both builds."""
+    """A bool given as a time is a mistake, in both builds."""
     wheel = TimingWheel()
 
     with pytest.raises(TypeError, match=r"deadline must be an int within .*, got True"):
@@ -47,7 +47,7 @@ def test_a_bool_is_refused() -> None:
 
 @pytest.mark.parametrize("far", [2**61, -(2**61), 2**64, -(2**100)])
 def test_integers_beyond_the_range_are_refused_and_never_wrapped(far: int) -> None:
-    """The text says what is legal and what came."""
+    """The text has the legal range and the value."""
     wheel = TimingWheel()
     entry = wheel.schedule(5)
 
@@ -61,7 +61,7 @@ def test_integers_beyond_the_range_are_refused_and_never_wrapped(far: int) -> No
 
 
 def test_a_time_beyond_the_range_is_refused() -> None:
-    """And the wheel stays where it was."""
+    """The wheel's time stays unchanged."""
     wheel = TimingWheel()
 
     with pytest.raises(OverflowError, match=r"now must be at most 2\*\*61 - 1"):
@@ -82,13 +82,13 @@ def test_a_time_beyond_the_range_is_refused() -> None:
     ],
 )
 def test_a_wheel_that_cannot_turn_is_refused(arguments: dict[str, Any], text: str) -> None:
-    """At birth, in words."""
+    """The constructor raises with a clear text."""
     with pytest.raises(ValueError, match=text):
         TimingWheel(**arguments)
 
 
-def test_an_entry_tells_about_itself() -> None:
-    """Deadline, state and payload, for people who debug."""
+def test_repr_of_an_entry() -> None:
+    """The text shows deadline, state and payload, for debugging."""
     wheel = TimingWheel()
     entry = wheel.schedule(5, "payload")
 

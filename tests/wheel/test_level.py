@@ -14,7 +14,7 @@ FAR = 2**40
     ("width", "shift"), [(1, 0), (2, 1), (3, -1), (5, -1), (6, -1), (8, 3), (1000, -1)]
 )
 def test_a_slot_covers_as_many_ticks_as_it_is_wide(width: int, shift: int) -> None:
-    """From the beginning of the block on; a width that is a power of two is a shift."""
+    """The slots divide the block from its start; a width that is a power of two becomes a shift."""
     block = 7 * width
     level = Level(width, 7, 3 * block + width // 2, FAR)
 
@@ -29,12 +29,12 @@ def test_a_slot_covers_as_many_ticks_as_it_is_wide(width: int, shift: int) -> No
 
 @pytest.mark.parametrize(("horizon", "span"), [(69, 69), (70, 70), (71, 70), (9, 9)])
 def test_the_last_level_ends_at_the_horizon(horizon: int, span: int) -> None:
-    """Where the product would be beyond it."""
+    """The product of width and size would be beyond the horizon."""
     assert Level(10, 7, 0, horizon).span == span
 
 
 def test_the_next_slot_is_after_the_present_one() -> None:
-    """Slots that cancelling has emptied are passed over, and their flags are cleared."""
+    """Slots that cancellations have emptied are skipped, and their flags are cleared."""
     level = Level(3, 8, 24, FAR)
     entries = [TimerEntry(tick, None) for tick in (25, 31, 34, 34, 47)]
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Deadlines and clocks at, and one beside, every edge of every level."""
+"""Deadlines and clocks at, and one tick beside, every edge of every level."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ STARTS = [0, 2**30, 2**31, 2**36, 2**53]
 
 
 def edges(wheel_size: int, levels: int) -> list[int]:
-    """Ticks at, and one beside, the edge of the slots and blocks of each level."""
+    """Return the ticks at, and one beside, the edges of the slots and blocks of each level."""
     spans = [wheel_size**level for level in range(levels + 1)]
     multiples = [span * times for span in spans for times in (1, 2, wheel_size - 1)]
     return sorted({tick + beside for tick in multiples for beside in (-1, 0, 1)})
@@ -24,7 +24,7 @@ def edges(wheel_size: int, levels: int) -> list[int]:
 def test_a_deadline_at_an_edge_expires_at_that_tick(
     expire: Expire, wheel_size: int, tick: int
 ) -> None:
-    """All edges of four levels at once, seen from time 0."""
+    """All edges of four levels are armed at time 0."""
     wheel = TimingWheel(tick, wheel_size)
     ticks = [each for each in edges(wheel_size, 4) if each > 0]
     for each in ticks:
@@ -68,7 +68,7 @@ def test_a_clock_that_starts_beside_an_edge_counts_right(
 def test_a_wheel_that_ran_to_an_edge_counts_right(
     expire: Expire, wheel_size: int, base: int
 ) -> None:
-    """As above for a wheel that stands there because it was advanced, with others pending."""
+    """The same for a wheel that was advanced to the edge, with other entries pending."""
     far = base + wheel_size**4
     for edge in edges(wheel_size, 2):
         wheel = TimingWheel(1, wheel_size)
@@ -86,7 +86,7 @@ def test_a_wheel_that_ran_to_an_edge_counts_right(
 
 
 def test_each_of_1024_ticks_expires_in_its_turn(expire: Expire) -> None:
-    """One entry a tick, over the slot edges of two levels."""
+    """There is one entry for each tick, across the slot edges of two levels."""
     wheel = TimingWheel(wheel_size=64)
     for deadline in range(1024):
         wheel.schedule(deadline, deadline)
@@ -98,7 +98,7 @@ def test_each_of_1024_ticks_expires_in_its_turn(expire: Expire) -> None:
 
 @pytest.mark.parametrize("now", [62, 63, 64, 127, 128, 192])
 def test_advancing_to_an_edge_twice_changes_nothing(now: int) -> None:
-    """With an entry at 193 in the level above: not early, and not lost."""
+    """The entry at 193 in the level above is neither early nor lost."""
     wheel = TimingWheel(wheel_size=64)
     entry = wheel.schedule(193)
 
@@ -110,7 +110,7 @@ def test_advancing_to_an_edge_twice_changes_nothing(now: int) -> None:
 
 @pytest.mark.parametrize("wheel_size", [64, 256])
 def test_the_level_fits_the_distance(wheel_size: int) -> None:
-    """A deadline inside the level's span stays there; one at the span needs one level more."""
+    """A deadline within the level's span stays there; one at the span needs one more level."""
     for level in (1, 2, 3, 4):
         span = wheel_size**level
         for deadline, levels in ((span - 1, level), (span, level + 1), (span + 1, level + 1)):
@@ -122,7 +122,7 @@ def test_the_level_fits_the_distance(wheel_size: int) -> None:
 
 @pytest.mark.parametrize("armed_at", [128, 255, 256, 257])
 def test_a_full_turn_less_one_is_not_early(expire: Expire, armed_at: int) -> None:
-    """255 ticks ahead of any slot: the slot just behind the hand, one turn later."""
+    """A delay of 255 ticks uses the slot just behind the present one, one turn later."""
     wheel = TimingWheel(wheel_size=256)
     wheel.advance(armed_at)
     wheel.schedule(armed_at + 255)
@@ -131,7 +131,7 @@ def test_a_full_turn_less_one_is_not_early(expire: Expire, armed_at: int) -> Non
 
 
 def test_an_earlier_deadline_in_a_coarse_level_is_not_hidden_by_a_later_fine_one() -> None:
-    """300 was filed one level up, 310 arrived when it was in reach: 300 still comes first."""
+    """300 was filed one level up, 310 later in the first level: 300 comes first."""
     wheel = TimingWheel(wheel_size=256)
     early = wheel.schedule(300)
     wheel.advance(200)
@@ -149,7 +149,7 @@ def test_an_earlier_deadline_in_a_coarse_level_is_not_hidden_by_a_later_fine_one
 def test_an_entry_one_turn_ahead_in_the_hands_own_slot_is_not_seen_now(
     expire: Expire, wheel_size: int
 ) -> None:
-    """The slot that holds now may hold what is due a turn later; the search starts behind it."""
+    """The present slot may hold entries due one turn later; the search starts after it."""
     start = wheel_size * 5 + 1
     wheel = TimingWheel(1, wheel_size, start)
     wheel.schedule(start + wheel_size)
@@ -166,7 +166,7 @@ def test_an_entry_one_turn_ahead_in_the_hands_own_slot_is_not_seen_now(
 def test_nanosecond_clocks_of_any_uptime_and_tick(
     expire: Expire, tick: int, wheel_size: int, uptime_days: int
 ) -> None:
-    """0.1 ms to 1 s, up to twenty years: late by less than a tick, at every edge."""
+    """Ticks of 0.1 ms to 1 s, up to twenty years: less than a tick late at every edge."""
     start = uptime_days * 86_400 * 10**9 + 123_456_789
     wheel = TimingWheel(tick, wheel_size, start)
     deadlines = [
@@ -181,7 +181,7 @@ def test_nanosecond_clocks_of_any_uptime_and_tick(
 
 
 def test_the_furthest_deadlines_are_kept() -> None:
-    """From one end of the legal range to the other, without wrapping."""
+    """The deadlines at both ends of the legal range do not wrap."""
     limit = 2**61 - 1
     wheel = TimingWheel(1, 256, -limit)
     entry = wheel.schedule(limit)
@@ -192,7 +192,7 @@ def test_the_furthest_deadlines_are_kept() -> None:
 
 
 def test_a_wheel_alive_for_two_years_of_milliseconds_takes_a_short_timer() -> None:
-    """After 2**36 ticks a delay of 1 is a delay of 1."""
+    """After 2**36 ticks a delay of 1 is still a delay of 1."""
     wheel = TimingWheel(wheel_size=64)
     wheel.advance(2**36)
     entry = wheel.schedule(2**36 + 1)

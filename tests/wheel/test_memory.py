@@ -17,11 +17,11 @@ MILLION = 1_000_000
 
 
 class Payload:
-    """Something that can be watched."""
+    """An object that a weak reference can watch."""
 
 
 def schedule_watched(wheel: TimingWheel, deadline: int) -> list[weakref.ref[Payload]]:
-    """Schedule ten payloads that only the wheel holds."""
+    """Schedule ten payloads to which only the wheel refers."""
     payloads = [Payload() for _ in range(10)]
     for payload in payloads:
         wheel.schedule(deadline, payload)
@@ -30,7 +30,7 @@ def schedule_watched(wheel: TimingWheel, deadline: int) -> list[weakref.ref[Payl
 
 @pytest.fixture
 def no_gc() -> Iterator[None]:
-    """With the cyclic collector off: what goes, goes by reference counts."""
+    """Switch the cyclic collector off: only reference counts free objects."""
     gc.collect()
     gc.disable()
     yield
@@ -159,8 +159,8 @@ print("dropped")
 
 
 @pytest.mark.slow
-def test_what_a_finalizer_schedules_is_whole_though_threads_switch_meanwhile() -> None:
-    """A `__del__` in the middle of a deallocation makes entries of its own, in three threads."""
+def test_entries_made_in_a_finalizer_are_intact_while_threads_switch() -> None:
+    """A `__del__` during a deallocation creates entries of its own, in three threads."""
     run = run_alone(FREE_AND_SCHEDULE)
 
     assert run.stderr == ""
@@ -169,7 +169,7 @@ def test_what_a_finalizer_schedules_is_whole_though_threads_switch_meanwhile() -
 
 
 def run_alone(program: str) -> subprocess.CompletedProcess[str]:
-    """Run *program* in a process whose allocator checks what it hands out."""
+    """Run *program* in a process whose allocator checks the memory that it returns."""
     return subprocess.run(
         [sys.executable, "-c", f"import aiowheel.testing\n{program}"],
         env={**os.environ, "PYTHONMALLOC": "debug"},
@@ -180,9 +180,9 @@ def run_alone(program: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_entries_deep_in_a_chain_of_objects_are_freed() -> None:
-    """Beyond 50 objects deep CPython postpones freeing what its collector knows: not entries.
+    """Beyond a depth of 50, CPython postpones freeing objects of its collector, but not entries.
 
-    In a process of its own, for what it guards against is memory overwritten by that postponing.
+    The program runs in its own process, because the fault would overwrite memory.
     """
     run = run_alone(DROP_A_CHAIN)
 
@@ -193,7 +193,7 @@ def test_entries_deep_in_a_chain_of_objects_are_freed() -> None:
 
 @pytest.mark.usefixtures("no_gc")
 def test_cancelling_drops_the_payload_at_once() -> None:
-    """While the entry itself is still held."""
+    """The payload is freed while the entry itself is referenced."""
     wheel = TimingWheel()
     payload = Payload()
     watched = weakref.ref(payload)
@@ -207,8 +207,8 @@ def test_cancelling_drops_the_payload_at_once() -> None:
 
 
 @pytest.mark.usefixtures("no_gc")
-def test_an_expired_entry_is_its_callers() -> None:
-    """The wheel lets go of it when it returns it."""
+def test_the_wheel_keeps_no_reference_to_an_expired_entry() -> None:
+    """The wheel drops its reference when it returns the entry."""
     wheel = TimingWheel(wheel_size=4)
     payload = Payload()
     watched = weakref.ref(payload)
@@ -225,7 +225,7 @@ def test_an_expired_entry_is_its_callers() -> None:
 @pytest.mark.usefixtures("no_gc")
 @pytest.mark.parametrize("deadline", [-1, 0, 5, 300, 10**9])
 def test_dropping_the_wheel_frees_everything(deadline: int) -> None:
-    """Whatever level the entries hang at, also what is overdue."""
+    """This holds for entries on every level and for overdue ones."""
     wheel = TimingWheel()
     watched = schedule_watched(wheel, deadline)
 
@@ -235,7 +235,7 @@ def test_dropping_the_wheel_frees_everything(deadline: int) -> None:
 
 
 @pytest.mark.usefixtures("no_gc")
-def test_dropping_the_wheel_inside_a_pass_frees_what_was_not_popped() -> None:
+def test_dropping_the_wheel_inside_a_pass_frees_entries_not_popped() -> None:
     """The entries taken off the levels hang in a ring as well."""
     wheel = TimingWheel()
     watched = schedule_watched(wheel, 5)
@@ -249,7 +249,7 @@ def test_dropping_the_wheel_inside_a_pass_frees_what_was_not_popped() -> None:
 
 @pytest.mark.usefixtures("no_gc")
 def test_an_entry_that_outlives_its_wheel_keeps_no_neighbour() -> None:
-    """It still answers, cancelled with its wheel, and nothing else of the wheel lives on."""
+    """The entry reports that it was cancelled, and keeps nothing else of the wheel alive."""
     wheel = TimingWheel()
     kept = wheel.schedule(100, "kept")
     payload = Payload()
@@ -264,7 +264,7 @@ def test_an_entry_that_outlives_its_wheel_keeps_no_neighbour() -> None:
 
 
 def test_an_entry_that_was_used_again_is_not_the_old_one() -> None:
-    """A stale reference to a cancelled entry never touches another, though memory is re-used."""
+    """A stale reference to a cancelled entry never affects another, though memory is reused."""
     wheel = TimingWheel()
     stale = wheel.schedule(5, "stale")
     stale.cancel()
@@ -276,13 +276,13 @@ def test_an_entry_that_was_used_again_is_not_the_old_one() -> None:
 
 
 def fill(wheel: TimingWheel, entries: list[TimerEntry | None]) -> None:
-    """A million deadlines over a minute of nanoseconds, in place: the list is not counted."""
+    """Schedule a million deadlines within a minute, into an existing list, which is not counted."""
     for number in range(MILLION):
         entries[number] = wheel.schedule(number * 60_000 + 1)
 
 
 def resident() -> int:
-    """Bytes of the process that lie in memory."""
+    """Return the resident memory of the process in bytes."""
     return psutil.Process().memory_info().rss
 
 
@@ -290,9 +290,9 @@ def resident() -> int:
 @pytest.mark.skipif(not aiowheel.accelerated, reason="the bound is the compiled build's")
 @pytest.mark.parametrize("end", ["cancel", "drop", "expire"])
 def test_a_million_entries_cost_120_bytes_each_and_give_them_back(end: str) -> None:
-    """Cancelled, dropped with their wheel or expired: memory is back, without the collector.
+    """Entries end cancelled, dropped with their wheel or expired; memory returns without collector.
 
-    The bounds leave room for the allocator; half of the memory kept would be a leak.
+    The limits leave room for the allocator; half of the memory left over would be a leak.
     """
     entries: list[TimerEntry | None] = [None] * MILLION
     gc.collect()
@@ -317,7 +317,7 @@ def test_a_million_entries_cost_120_bytes_each_and_give_them_back(end: str) -> N
 
 @pytest.mark.slow
 def test_a_million_cancelled_entries_leave_no_object_behind() -> None:
-    """Both builds: counted by their payloads, with the wheel alive."""
+    """This holds for both builds: the test counts payloads while the wheel is alive."""
     alive = 0
 
     class Counted:
@@ -350,8 +350,8 @@ REFUSALS: dict[str, Callable[[int], object]] = {
 
 
 @pytest.mark.parametrize("refuse", REFUSALS.values(), ids=REFUSALS)
-def test_a_refused_integer_is_let_go(refuse: Callable[[int], object]) -> None:
-    """Whoever is told that it is out of range may drop it."""
+def test_a_refused_integer_is_released(refuse: Callable[[int], object]) -> None:
+    """The caller's reference is the only one after the error."""
     far = 2**70
     before = sys.getrefcount(far)
 

@@ -1,19 +1,19 @@
-"""How full the buckets are, for those who watch."""
+"""The number of entries in the buckets, for monitoring."""
 
 import pytest
 
 from aiowheel.wheel import TimingWheel
 
 
-def test_an_empty_wheel_has_one_dark_ring() -> None:
-    """One level, as wide as it was made, from its start."""
+def test_an_empty_wheel_has_one_empty_level() -> None:
+    """It has one level of the given size, with no entries."""
     (level,) = TimingWheel(tick=10, wheel_size=8, start=1_000).occupancy(16)
 
     assert (level.base, level.width, level.counts) == (1_000, 10, bytes(8))
 
 
 def test_entries_are_counted_in_the_bucket_they_wait_in() -> None:
-    """By level and slot, up to the limit."""
+    """Entries count by level and slot, up to the limit."""
     wheel = TimingWheel(tick=1, wheel_size=8)
     for deadline in (3, 3, 7, 20, *[45] * 30):
         wheel.schedule(deadline)
@@ -25,8 +25,8 @@ def test_entries_are_counted_in_the_bucket_they_wait_in() -> None:
     assert list(coarser.counts) == [0, 0, 1, 0, 0, 16, 0, 0]
 
 
-def test_it_follows_the_wheel() -> None:
-    """What was cancelled or returned is dark; a block that was left is the next one's."""
+def test_occupancy_follows_the_wheel() -> None:
+    """Cancelled and returned entries do not count; the block that was left is the next turn's."""
     wheel = TimingWheel(tick=1, wheel_size=8, start=100)
     cancelled = wheel.schedule(103)
     wheel.schedule(105)
@@ -43,7 +43,7 @@ def test_it_follows_the_wheel() -> None:
 
 
 def test_one_bucket_is_counted_beyond_the_limit() -> None:
-    """Up to a limit of the caller's; a bucket that was left is empty."""
+    """The caller sets the limit; a bucket that was left is empty."""
     wheel = TimingWheel(tick=1, wheel_size=8)
     entries = [wheel.schedule(45) for _ in range(1_000)]
     wheel.schedule(3).cancel()
@@ -66,7 +66,7 @@ def test_one_bucket_is_counted_beyond_the_limit() -> None:
     ],
 )
 def test_a_count_out_of_range_is_refused(level: int, slot: int, most: int, text: str) -> None:
-    """With the legal range."""
+    """The error names the legal range."""
     wheel = TimingWheel(tick=1, wheel_size=8)
     wheel.schedule(45)
     with pytest.raises(ValueError, match=text):

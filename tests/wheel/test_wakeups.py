@@ -1,4 +1,4 @@
-"""When the wheel wants to be woken: rarely, and never for nothing for long."""
+"""The wake-ups that the wheel requests: few, and no more than its levels need."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ HOUR_MS = 3_600_000
 
 
 def stops(wheel: TimingWheel) -> list[int]:
-    """Turn the wheel until it is empty; the times it asked for."""
+    """Advance the wheel until it is empty; return the times that it requested."""
     asked: list[int] = []
     while (upcoming := wheel.next_expiration()) is not None:
         asked.append(upcoming)
@@ -20,8 +20,8 @@ def stops(wheel: TimingWheel) -> list[int]:
     return asked
 
 
-def test_an_empty_wheel_wants_nothing() -> None:
-    """Nor does one whose entries were all cancelled."""
+def test_an_empty_wheel_requests_no_wake_up() -> None:
+    """A wheel whose entries were all cancelled requests none either."""
     wheel = TimingWheel()
     assert wheel.next_expiration() is None
 
@@ -33,7 +33,7 @@ def test_an_empty_wheel_wants_nothing() -> None:
 
 
 def test_one_entry_an_hour_away_wakes_once_a_level() -> None:
-    """Each cascade on the way, and the deadline."""
+    """The wheel requests each cascade on the way and the deadline."""
     wheel = TimingWheel(tick=1, wheel_size=256)
     wheel.schedule(HOUR_MS)
 
@@ -45,7 +45,7 @@ def test_one_entry_an_hour_away_wakes_once_a_level() -> None:
 
 @pytest.mark.parametrize("idle", [HOUR_MS // 6, 24 * HOUR_MS, 2**36])
 def test_a_short_entry_after_a_long_silence_is_at_most_one_hop_away(idle: int) -> None:
-    """The wheel is brought to now first, so that 5 ms are 5 ms and not three levels up."""
+    """The wheel is first advanced to now, so that 5 ms are not filed three levels up."""
     wheel = TimingWheel(tick=1, wheel_size=256)
     for now in range(idle, idle + 600, 7):
         entry = TimerEntry(now + 5, None)
@@ -60,8 +60,8 @@ def test_a_short_entry_after_a_long_silence_is_at_most_one_hop_away(idle: int) -
         assert not entry.pending
 
 
-def test_an_idle_wheel_that_is_not_told_the_time_still_counts_right(expire: Expire) -> None:
-    """Filed too high, an entry cascades more often and is exact all the same."""
+def test_an_idle_wheel_that_was_not_advanced_counts_right(expire: Expire) -> None:
+    """An entry that was filed too high cascades more often and is exact nevertheless."""
     wheel = TimingWheel(tick=1, wheel_size=256)
     wheel.schedule(600_005)
 
@@ -69,7 +69,7 @@ def test_an_idle_wheel_that_is_not_told_the_time_still_counts_right(expire: Expi
 
 
 def test_arming_never_moves_time_past_a_pending_entry() -> None:
-    """With something due on the way the wheel stays where it is."""
+    """If an entry is due on the way, the wheel's time does not move."""
     wheel = TimingWheel()
     entry = wheel.schedule(1000)
 
@@ -83,7 +83,7 @@ def test_arming_never_moves_time_past_a_pending_entry() -> None:
 
 @pytest.mark.parametrize("deadline", [100, 300, 70_000])
 def test_a_bucket_emptied_by_cancelling_is_not_woken_for(deadline: int) -> None:
-    """On any level: the next expiration is that of the entry that is left."""
+    """On any level the next expiration is that of the remaining entry."""
     wheel = TimingWheel()
     cancelled = [wheel.schedule(deadline + number) for number in range(50)]
     left = wheel.schedule(10 * deadline)
@@ -97,7 +97,7 @@ def test_a_bucket_emptied_by_cancelling_is_not_woken_for(deadline: int) -> None:
 
 
 def test_delays_of_many_sizes_wake_at_their_time_and_at_cascades_only() -> None:
-    """As few stops as entries plus levels, each entry exact."""
+    """There are no more stops than entries plus levels, and each entry is exact."""
     wheel = TimingWheel(wheel_size=64)
     delays = [1000, 2, 234, 299_008, 60, 10]
     for delay in delays:
@@ -110,7 +110,7 @@ def test_delays_of_many_sizes_wake_at_their_time_and_at_cascades_only() -> None:
 
 
 def test_touching_for_an_hour_costs_one_refiling_a_bucket() -> None:
-    """A thousand touches between two visits are one cascade, as an idle timeout wants it."""
+    """A thousand touches between two visits cause one cascade, as idle timeouts need."""
     wheel = TimingWheel(tick=1, wheel_size=256)
     entry = wheel.schedule(30_000)
     for now in range(0, HOUR_MS, 1000):

@@ -1,4 +1,4 @@
-"""What goes into the wheel, and when it comes out."""
+"""Scheduling, moving, cancelling and expiring entries of the wheel."""
 
 import random
 from collections import Counter
@@ -12,12 +12,12 @@ Expire = Callable[[TimingWheel, int, int], list[tuple[int, TimerEntry]]]
 
 
 def payloads(entries: list[TimerEntry]) -> list[object]:
-    """What hangs on *entries*, in order."""
+    """Return the payloads of *entries*, in order."""
     return [entry.payload for entry in entries]
 
 
 def test_an_entry_is_due_at_its_deadline_and_not_a_unit_before() -> None:
-    """On a tick of its own, the deadline itself is the first moment."""
+    """For a deadline at a tick, the deadline itself is the first moment."""
     wheel = TimingWheel(tick=1, start=1000)
     entry = wheel.schedule(1020, "due")
 
@@ -29,7 +29,7 @@ def test_an_entry_is_due_at_its_deadline_and_not_a_unit_before() -> None:
 
 
 def test_a_deadline_inside_a_tick_waits_for_the_ticks_end() -> None:
-    """Rounded up, never down: the tick of width 10 that holds 1021 to 1030 ends at 1030."""
+    """The deadline is rounded up: the tick of width 10 that holds 1021 to 1030 ends at 1030."""
     wheel = TimingWheel(tick=10, wheel_size=5, start=1000)
     entries = [wheel.schedule(deadline) for deadline in (1021, 1025, 1030)]
 
@@ -39,7 +39,7 @@ def test_a_deadline_inside_a_tick_waits_for_the_ticks_end() -> None:
 
 @pytest.mark.parametrize("deadline", [999, 1000, 1005, -(2**61) + 1])
 def test_a_deadline_at_or_before_now_is_due_on_the_next_advance(deadline: int) -> None:
-    """Even when time does not move at all, and never inside `schedule`."""
+    """It is due even if time does not move, and never inside `schedule`."""
     wheel = TimingWheel(tick=10, start=1005)
     entry = wheel.schedule(deadline)
 
@@ -49,7 +49,7 @@ def test_a_deadline_at_or_before_now_is_due_on_the_next_advance(deadline: int) -
 
 
 def test_the_wheels_time_is_exact() -> None:
-    """It is what `advance` was told, not cut to a tick."""
+    """The time is the argument of `advance`, not truncated to a tick."""
     wheel = TimingWheel(tick=10, start=1000)
 
     wheel.advance(1005)
@@ -58,7 +58,7 @@ def test_the_wheels_time_is_exact() -> None:
 
 
 def test_negative_times_are_times() -> None:
-    """Rounding goes up on both sides of zero."""
+    """Deadlines round up on both sides of zero."""
     wheel = TimingWheel(tick=10, start=-95)
     entry = wheel.schedule(-71)
 
@@ -68,7 +68,7 @@ def test_negative_times_are_times() -> None:
 
 
 def test_time_never_goes_back() -> None:
-    """The same time is welcome, an earlier one is refused and changes nothing."""
+    """The same time is legal; an earlier one raises and changes nothing."""
     wheel = TimingWheel(start=100)
     wheel.schedule(101)
 
@@ -81,7 +81,7 @@ def test_time_never_goes_back() -> None:
 
 
 def test_entries_come_by_tick_and_in_order_within_one() -> None:
-    """Whatever level they were filed at: first in, first out."""
+    """The order is first in, first out, whatever the level of the entries was."""
     wheel = TimingWheel(tick=10, wheel_size=4)
     draws = random.Random(7).choices(range(2000), k=500)
     for number, deadline in enumerate(draws):
@@ -93,7 +93,7 @@ def test_entries_come_by_tick_and_in_order_within_one() -> None:
 
 
 def test_a_later_entry_that_is_due_first_comes_first(expire: Expire) -> None:
-    """Arming order counts only within a tick."""
+    """The order of arming counts only within a tick."""
     wheel = TimingWheel()
     wheel.schedule(500, "armed first")
     wheel.schedule(3, "due first")
@@ -102,7 +102,7 @@ def test_a_later_entry_that_is_due_first_comes_first(expire: Expire) -> None:
 
 
 def test_many_levels_return_what_they_were_given(expire: Expire) -> None:
-    """Three buckets a level and six levels: the entries of all come out, each once."""
+    """With three buckets a level and six levels every entry is returned once."""
     wheel = TimingWheel(tick=1, wheel_size=3)
     given = [*range(5), *range(10, 100), *range(10, 100), *range(100, 500)]
     for deadline in given:
@@ -116,7 +116,7 @@ def test_many_levels_return_what_they_were_given(expire: Expire) -> None:
 
 
 def test_levels_appear_on_demand() -> None:
-    """A wheel without far deadlines has one ring; a far one adds rings and they stay."""
+    """A wheel without far deadlines has one level; a far deadline adds levels, which stay."""
     wheel = TimingWheel(tick=10, wheel_size=5, start=1000)
     wheel.schedule(1040)
     assert wheel.statistics().levels == 1
@@ -128,7 +128,7 @@ def test_levels_appear_on_demand() -> None:
 
 
 def test_a_jump_of_any_distance_expires_everything_on_the_way() -> None:
-    """A thousand years of nanoseconds cost a few buckets, not one step a tick."""
+    """A thousand years of nanoseconds cost a few buckets, not one step for each tick."""
     wheel = TimingWheel(tick=1, wheel_size=256)
     deadlines = [1, 255, 256, 10**6, 10**12, 10**18]
     for deadline in reversed(deadlines):
@@ -140,7 +140,7 @@ def test_a_jump_of_any_distance_expires_everything_on_the_way() -> None:
 
 
 def test_after_oversleeping_a_new_entry_keeps_its_delay(expire: Expire) -> None:
-    """What is armed behind a jump counts from there, not from where the wheel stood before."""
+    """A delay armed after a jump counts from there, not from the wheel's earlier time."""
     wheel = TimingWheel(wheel_size=4)
     wheel.schedule(2)
     wheel.advance(33)
@@ -152,7 +152,7 @@ def test_after_oversleeping_a_new_entry_keeps_its_delay(expire: Expire) -> None:
 
 
 def test_cancel_wins_once() -> None:
-    """True for the call that did it; an expired entry cannot be cancelled."""
+    """Only the call that cancels returns True; an expired entry cannot be cancelled."""
     wheel = TimingWheel()
     cancelled, expired = wheel.schedule(5, "a"), wheel.schedule(5, "b")
 
@@ -164,7 +164,7 @@ def test_cancel_wins_once() -> None:
 
 
 def test_a_cancelled_entry_leaves_its_neighbours_alone() -> None:
-    """First, middle and last of one bucket can go; the others come in order."""
+    """The first, middle and last entry of a bucket are cancelled; the others come in order."""
     wheel = TimingWheel()
     entries = [wheel.schedule(64, number) for number in range(7)]
 
@@ -176,7 +176,7 @@ def test_a_cancelled_entry_leaves_its_neighbours_alone() -> None:
 
 
 def test_the_second_of_two_can_be_cancelled_after_the_first_expired() -> None:
-    """Two entries at the edge of a level; the first comes out, the other still can go."""
+    """Of two entries at the edge of a level, the first expires and the second is cancelled."""
     wheel = TimingWheel(wheel_size=64)
     first, second = wheel.schedule(63), wheel.schedule(64)
 
@@ -188,7 +188,7 @@ def test_the_second_of_two_can_be_cancelled_after_the_first_expired() -> None:
 
 @pytest.mark.parametrize("later", [False, True])
 def test_a_moved_entry_expires_at_its_new_deadline_only(expire: Expire, *, later: bool) -> None:
-    """Once, however often it moved."""
+    """The entry expires once, however often it moved."""
     wheel = TimingWheel(tick=2, wheel_size=4)
     entry = wheel.schedule(100, "moved")
     moves = (200, 300, 400) if later else (90, 50, 13)
@@ -201,7 +201,7 @@ def test_a_moved_entry_expires_at_its_new_deadline_only(expire: Expire, *, later
 
 
 def test_moving_later_touches_no_bucket() -> None:
-    """The entry stays where it hangs; its old bucket files it again when it comes up."""
+    """The entry stays in its bucket, which files it again when it expires."""
     wheel = TimingWheel()
     entry = wheel.schedule(10)
     for deadline in range(11, 1011):
@@ -215,7 +215,7 @@ def test_moving_later_touches_no_bucket() -> None:
 
 
 def test_moving_to_the_past_makes_it_due() -> None:
-    """Next advance, without time moving."""
+    """The entry is due at the next advance, even if time does not move."""
     wheel = TimingWheel(start=50)
     entry = wheel.schedule(10**9)
 
@@ -226,7 +226,7 @@ def test_moving_to_the_past_makes_it_due() -> None:
 
 
 def test_an_entry_moved_into_anothers_bucket_can_be_cancelled() -> None:
-    """The links of both buckets stay whole."""
+    """The links of both buckets stay intact."""
     wheel = TimingWheel()
     stays, moves = wheel.schedule(20, "stays"), wheel.schedule(30, "moves")
 
@@ -240,7 +240,7 @@ def test_an_entry_moved_into_anothers_bucket_can_be_cancelled() -> None:
 
 @pytest.mark.parametrize("how", ["cancelled", "expired"])
 def test_a_finished_entry_can_be_armed_again(how: str) -> None:
-    """Re-arming counts as another scheduled entry."""
+    """Arming again counts as another scheduled entry."""
     wheel = TimingWheel()
     entry = wheel.schedule(5)
     if how == "cancelled":
@@ -255,7 +255,7 @@ def test_a_finished_entry_can_be_armed_again(how: str) -> None:
 
 
 def test_an_entry_of_another_wheel_is_refused() -> None:
-    """It would hang in one wheel and be counted in the other."""
+    """The entry would hang in one wheel and count in the other."""
     ours, theirs = TimingWheel(), TimingWheel()
     entry = theirs.schedule(5)
 
@@ -266,8 +266,8 @@ def test_an_entry_of_another_wheel_is_refused() -> None:
     assert entry.deadline == 5
 
 
-def test_pending_lists_what_waits() -> None:
-    """All levels, and what is overdue."""
+def test_pending_lists_every_entry() -> None:
+    """The list covers all levels and overdue entries."""
     wheel = TimingWheel(wheel_size=4, start=10)
     entries = {wheel.schedule(deadline) for deadline in (3, 12, 40, 10**6)}
 
@@ -275,7 +275,7 @@ def test_pending_lists_what_waits() -> None:
 
 
 def test_clear_cancels_everything_and_keeps_the_payloads() -> None:
-    """The wheel goes on afterwards."""
+    """The wheel can be used afterwards."""
     wheel = TimingWheel(wheel_size=4)
     for deadline in (0, 1, 100, 10**9):
         wheel.schedule(deadline, deadline)
@@ -291,7 +291,7 @@ def test_clear_cancels_everything_and_keeps_the_payloads() -> None:
 
 
 def test_entries_armed_while_a_pass_is_open_wait_for_the_next() -> None:
-    """A deadline already past cannot keep a pass from ending."""
+    """Otherwise a deadline in the past could keep a pass from ending."""
     wheel = TimingWheel()
     wheel.schedule(3, "due")
     wheel.open_pass(10)
@@ -306,8 +306,8 @@ def test_entries_armed_while_a_pass_is_open_wait_for_the_next() -> None:
     assert wheel.advance(10) == [late]
 
 
-def test_extending_an_open_pass_takes_in_what_was_armed_for_the_past() -> None:
-    """Each is returned once in this pass, though its tick ends later."""
+def test_extending_an_open_pass_includes_entries_armed_for_the_past() -> None:
+    """Each entry is returned once in this pass, although its tick ends later."""
     wheel = TimingWheel(tick=10)
     due = [wheel.schedule(20, number) for number in range(3)]
     wheel.open_pass(37)
@@ -324,7 +324,7 @@ def test_extending_an_open_pass_takes_in_what_was_armed_for_the_past() -> None:
 
 
 def test_what_is_due_in_an_open_pass_can_be_cancelled_or_moved() -> None:
-    """Until it has been popped an entry is the caller's."""
+    """Until it is popped, the caller may cancel or move an entry."""
     wheel = TimingWheel()
     cancelled, later, earlier, stays = (wheel.schedule(3, name) for name in "cles")
     wheel.open_pass(10)
@@ -346,7 +346,7 @@ def test_what_is_due_in_an_open_pass_can_be_cancelled_or_moved() -> None:
 
 
 def test_statistics_equal_a_recount() -> None:
-    """Counts are kept, not sampled: whatever happens, they agree with a recount."""
+    """After any calls the counts agree with a recount."""
     rng = random.Random(23)
     wheel = TimingWheel(tick=3, wheel_size=4)
     count: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Whatever the order of calls, the wheel expires what a heap would."""
+"""For any order of calls, the wheel expires the same entries as a heap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TICKS = st.sampled_from([1, 1, 2, 7, 10, 1000])
 
 
 class WheelMatchesHeap(RuleBasedStateMachine):
-    """Drives both with the same calls and compares all they tell, after every call."""
+    """Drive both with the same calls and compare all their results after every call."""
 
     pairs: Bundle[Pair] = Bundle("pairs")
 
@@ -36,16 +36,16 @@ class WheelMatchesHeap(RuleBasedStateMachine):
         start=st.one_of(st.integers(-5_000, 5_000), st.integers(-(2**53), 2**60)),
     )
     def open(self, tick: int, wheel_size: int, start: int) -> None:
-        """Begin with a geometry drawn at random."""
+        """Begin with a random geometry."""
         self.tick = tick
         self.wheel_size = wheel_size
         self.wheel = TimingWheel(tick, wheel_size, start)
         self.heap = HeapWheel(tick, wheel_size, start)
         self.sequence = 0
-        self.moved: set[object] = set()  # payloads whose place within a tick is not promised
+        self.moved: set[object] = set()  # payloads without a defined order within a tick
 
     def distance(self, draw: tuple[int, int, int]) -> int:
-        """A stretch of time near a block edge of some level: level, blocks, units beside it."""
+        """Return a span of time near a block edge of a level, from level, blocks and offset."""
         level, blocks, beside = draw
         return blocks * self.tick * int(self.wheel_size**level) + beside
 
@@ -62,12 +62,12 @@ class WheelMatchesHeap(RuleBasedStateMachine):
 
     @rule(target=pairs, draw=DISTANCES)
     def schedule(self, draw: tuple[int, int, int]) -> Pair:
-        """Add a deadline, past ones included."""
+        """Add a deadline, which may be in the past."""
         return self.schedule_both(draw)
 
     @rule(pair=consumes(pairs))
     def cancel(self, pair: Pair) -> None:
-        """Cancel, twice: the second never wins."""
+        """Cancel twice; the second call has no effect."""
         entry, twin = pair
 
         was_pending = twin.cancel()
@@ -78,7 +78,7 @@ class WheelMatchesHeap(RuleBasedStateMachine):
 
     @rule(target=pairs, pair=consumes(pairs), draw=DISTANCES)
     def reschedule(self, pair: Pair, draw: tuple[int, int, int]) -> Pair:
-        """Move a pending entry either way, or re-arm a finished one."""
+        """Move a pending entry in either direction, or arm a finished one again."""
         entry, twin = pair
         deadline = self.heap.now + self.distance(draw)
         self.moved.add(twin.payload)
@@ -91,7 +91,7 @@ class WheelMatchesHeap(RuleBasedStateMachine):
 
     @rule(target=pairs, pair=consumes(pairs), further=st.integers(0, 5_000))
     def touch(self, pair: Pair, further: int) -> Pair:
-        """Push a pending deadline out, as a server does for every message."""
+        """Move a pending deadline later, as a server does for every message."""
         entry, twin = pair
         if twin.pending:
             self.moved.add(twin.payload)
@@ -113,12 +113,12 @@ class WheelMatchesHeap(RuleBasedStateMachine):
 
     @rule(draw=DISTANCES)
     def advance(self, draw: tuple[int, int, int]) -> None:
-        """Jump by nothing, by a few units, or to beside a block edge of any level."""
+        """Advance by nothing, by a few units, or to a tick beside a block edge of any level."""
         self.compare_advance(max(self.heap.now, self.heap.now + self.distance(draw)))
 
     @rule()
     def advance_to_next_expiration(self) -> None:
-        """Do as a driver does; at every such step nothing is late by a tick or more."""
+        """Advance as a driver does; at every such step an entry is less than a tick late."""
         upcoming = self.wheel.next_expiration()
         if upcoming is not None:
             late_before = [e for e in self.wheel.pending() if e.deadline + self.tick <= upcoming]
@@ -128,19 +128,19 @@ class WheelMatchesHeap(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 50), draw=DISTANCES)
     def churn(self, count: int, draw: tuple[int, int, int]) -> None:
-        """Arm and cancel many at once: nothing but counts may remain."""
+        """Schedule and cancel many entries at once; only counts may remain."""
         deadline = self.heap.now + self.distance(draw)
         entries = [self.wheel.schedule(deadline + step, object()) for step in range(count)]
         assert all(entry.cancel() for entry in entries)
 
     @rule(target=pairs, draws=st.lists(DISTANCES, max_size=5))
     def schedule_many(self, draws: list[tuple[int, int, int]]) -> MultipleResults[Pair]:
-        """Add several, so that ticks are shared."""
+        """Schedule several entries, so that some share a tick."""
         return multiple(*[self.schedule_both(draw) for draw in draws])
 
     @invariant()
     def agrees(self) -> None:
-        """Structure, counts and the next wake-up hold after every step."""
+        """Check structure, counts and the next wake-up after every step."""
         if not hasattr(self, "wheel"):
             return
         self.wheel.check_invariants()
