@@ -35,6 +35,7 @@ def test_the_quick_size_measures_every_side(
     assert sides["SQLite"]["late_slow_p99_ms"] > 0
     assert sides["SQLite"]["page_ms"] > 0
     assert sides["SQLite"]["start_ms"] > 0
+    assert all(sides[name]["bytes"] > 0 for name in ("SQLite", "PostgreSQL") if name in sides)
     assert sides["SQLite raw"]["commits_of_1000"] > 0
     assert content["verdicts"]
 

@@ -74,7 +74,8 @@ async def durable(
                 NewTimer(f"pending:{n}", "h", FAR, PAYLOAD) for n in range(tenth, pending)
             )
             constant = {"grown_mb": (resident_bytes() - resident) / 2**20}
-        constant["bytes"] = 0.0 if address else _size(folder, pending)
+        size = await _size_in_postgres(address) if address else _size_of_file(folder)
+        constant["bytes"] = size / pending
         number = 0
         while True:
             number += 1
@@ -217,8 +218,17 @@ async def _restart(
     }
 
 
-def _size(folder: str, timers: int) -> float:
-    return (Path(folder) / "timers.db").stat().st_size / timers
+def _size_of_file(folder: str) -> int:
+    return (Path(folder) / "timers.db").stat().st_size
+
+
+async def _size_in_postgres(address: str) -> int:
+    """Return the bytes of the table of timers and of its indexes."""
+    connection = await _connect_postgres(address)
+    try:
+        return int(await connection.fetchval("SELECT pg_total_relation_size('aiowheel_timers')"))
+    finally:
+        await connection.close()
 
 
 async def raw(address: str, pending: int, operations: int) -> AsyncGenerator[Figures, None]:
