@@ -161,7 +161,7 @@ def frozen() -> None:
     links=st.lists(st.tuples(st.integers(0, _SIZE - 3), _place), max_size=12),
     kept=st.sets(_place, max_size=3),
 )
-def test_what_is_reachable_is_intact_and_what_is_not_is_gone(
+def test_reachable_objects_are_intact_and_others_are_freed(
     entries: list[tuple[int, int, int, bool]], links: list[tuple[int, int]], kept: set[int]
 ) -> None:
     """Random cycles through the entries of two wheels; the test keeps some entries alive."""

@@ -20,6 +20,6 @@ pytestmark = pytest.mark.one_build
         (7, "7"),
     ],
 )
-def test_what_is_not_printable_is_escaped(text: object, shown: str) -> None:
+def test_unprintable_characters_are_escaped(text: object, shown: str) -> None:
     """Printable characters stay unchanged."""
     assert printable(text) == shown

@@ -94,7 +94,7 @@ def test_a_wall_clock_that_is_set_changes_no_deadline(tmp_path: Path) -> None:
 
 
 @pytest.mark.linux
-def test_timers_need_no_descriptor_and_a_loop_says_that_it_does() -> None:
+def test_timers_need_no_descriptor_and_a_loop_reports_that_it_needs_one() -> None:
     """Creating a loop without a free descriptor raises the system's error and leaks nothing."""
     found = run_program("descriptors")
 

@@ -85,7 +85,7 @@ def test_numbers_of_every_kind_are_seconds(given_seconds: object, ns: int) -> No
     ],
     ids=repr,
 )
-def test_what_is_no_number_of_seconds_is_refused(value: Any) -> None:
+def test_a_value_that_is_not_a_number_of_seconds_is_refused(value: Any) -> None:
     """The text names the argument. Without the check, durations of numpy would pass as numbers."""
     with pytest.raises(TypeError, match="delay must be a number of seconds or a timedelta, got"):
         delay_to_ns("delay", value)

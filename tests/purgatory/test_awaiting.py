@@ -264,7 +264,7 @@ async def test_a_stopped_wait_leaves_nothing(
     assert error_reports == []
 
 
-async def test_gone_by_the_time_the_task_has_ended(running: Purgatory) -> None:
+async def test_the_operation_is_removed_before_the_task_ends(running: Purgatory) -> None:
     """The `finally` of the task itself finds the operation removed."""
     seen: list[tuple[int, int, int]] = []
 

@@ -42,7 +42,7 @@ class Gate(DelayedOperation[str]):
         return self.outcome.name
 
 
-async def test_expire_lets_everybody_expire_now(running: Purgatory) -> None:
+async def test_expire_expires_all_operations_now(running: Purgatory) -> None:
     """on_complete runs, and the result says that the timeout passed."""
     gates = [Gate() for _ in range(3)]
     waiting = [running.watch(gate, ["k"]) for gate in gates]
@@ -56,7 +56,7 @@ async def test_expire_lets_everybody_expire_now(running: Purgatory) -> None:
     assert running.statistics().expired == 4
 
 
-async def test_cancel_tells_who_awaits(running: Purgatory) -> None:
+async def test_cancel_raises_in_the_awaiting_task(running: Purgatory) -> None:
     """The await raises PurgatoryClosedError, and on_complete does not run."""
     gate = Gate()
     waiting = running.watch(gate, ["k"])
@@ -90,7 +90,7 @@ async def test_each_awaiter_gets_its_own_error(running: Purgatory) -> None:
 
 
 @pytest.mark.realtime
-async def test_wait_waits_until_all_are_over(running: Purgatory) -> None:
+async def test_wait_waits_until_all_operations_have_ended(running: Purgatory) -> None:
     """Operations end in any way; new operations are refused meanwhile."""
     gates = [Gate(), Gate(), Gate(0.001)]
     waiting = [running.watch(gate, ["k"]) for gate in gates]

@@ -77,7 +77,7 @@ END = {
 
 @pytest.mark.parametrize("later", WAYS)
 @pytest.mark.parametrize("first", WAYS)
-def test_the_first_way_wins(purgatory: Purgatory, first: str, later: str) -> None:
+def test_the_first_end_wins(purgatory: Purgatory, first: str, later: str) -> None:
     """The second call has no effect."""
     gate = watched(purgatory, Gate(), "k")
     gate.open = True

@@ -349,7 +349,7 @@ async def test_tombstones_are_compacted(purgatory: Purgatory, order: int) -> Non
     steps=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9))),
     mode=st.sampled_from(["all", "any"]),
 )
-async def test_any_order_completes_what_the_definition_says(
+async def test_any_order_completes_as_the_definition_says(
     thresholds: list[dict[str, int]], steps: list[tuple[str, int]], mode: Mode
 ) -> None:
     """After every advance exactly the waiters are done whose thresholds were reached."""

@@ -47,7 +47,7 @@ def replaced(base: str) -> Run:
     return Selection(tuple(PACKAGE + name for name in REPLACED), replace=True).run_on(base)
 
 
-def test_what_passes_on_the_base_loop_passes_on_ours(comparison: Comparison) -> None:
+def test_tests_that_pass_on_the_base_loop_pass_on_the_wheel_loop(comparison: Comparison) -> None:
     """No test fails only on the wheel."""
     assert comparison.only_ours() == set()
 

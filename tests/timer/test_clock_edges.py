@@ -203,7 +203,7 @@ def test_a_clock_that_stands_still_is_no_busy_loop() -> None:
 
 
 @pytest.mark.parametrize("idle", [600.0, DAY_S, 200 * DAY_S])
-def test_a_short_timer_after_a_long_silence_is_one_hop_away(
+def test_a_short_timer_after_a_long_idle_time_cascades_at_most_once(
     clock_loop: asyncio.SelectorEventLoop, step: Step, idle: float
 ) -> None:
     """After ten idle minutes a delay of 5 ms costs at most one cascade and two wake-ups."""
@@ -223,7 +223,7 @@ def test_a_short_timer_after_a_long_silence_is_one_hop_away(
     clock_loop.run_until_complete(main())
 
 
-def test_a_timer_an_hour_away_wakes_nobody_before(
+def test_a_timer_an_hour_away_does_not_wake_the_loop_early(
     clock_loop: asyncio.SelectorEventLoop,
 ) -> None:
     """In 59 minutes only cascades wake the loop, and in the first 50 seconds nothing does."""
@@ -244,7 +244,7 @@ def test_a_timer_an_hour_away_wakes_nobody_before(
 
 @pytest.mark.realtime
 @pytest.mark.both_loops
-async def test_a_timer_an_hour_away_wakes_nobody_for_real() -> None:
+async def test_a_timer_an_hour_away_does_not_wake_a_real_loop() -> None:
     """A timer with nothing pending does not wake the loop either."""
     async with Timer() as timer:
         timer.call_later(3600.0, int)

@@ -49,7 +49,7 @@ def test_a_mass_expiry_runs_in_slices(clock_loop: asyncio.SelectorEventLoop, ste
     assert turns >= MANY * 1000 // BUDGET_NS
 
 
-def test_what_has_not_run_in_a_slice_can_still_be_cancelled_or_moved(
+def test_a_callback_postponed_by_a_slice_can_be_cancelled_or_moved(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
     """A callback that is due but has not run can be cancelled or moved between two slices."""
@@ -136,7 +136,7 @@ def test_order_between_ticks_is_kept_across_slices(
     assert fired == sorted(fired)
 
 
-def test_what_is_armed_meanwhile_waits_for_its_turn(
+def test_a_timer_armed_during_a_slice_waits_for_its_turn(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
     """A delay of 0 armed in a callback runs after everything that was due before."""
@@ -161,7 +161,7 @@ def test_what_is_armed_meanwhile_waits_for_its_turn(
     assert fired == ["first", "second", "third", "armed inside", "armed inside for long ago"]
 
 
-def test_a_callback_that_rearms_itself_at_once_starves_nobody(
+def test_a_callback_that_rearms_itself_at_once_leaves_the_loop_time(
     clock_loop: asyncio.SelectorEventLoop,
 ) -> None:
     """Ten thousand delays of 0: the loop runs between any two, without recursion."""
@@ -203,7 +203,7 @@ async def test_a_timer_beside_an_endless_one_fires() -> None:
         assert len(timer) == 1
 
 
-def test_five_timers_that_meddle_with_each_other(
+def test_five_timers_that_cancel_each_other(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
     """The first cancels two of its tick; the third cancels another one and re-arms itself."""

@@ -93,7 +93,9 @@ def test_cancel_is_true_once() -> None:
 
 @pytest.mark.parametrize("end", ["fire", "cancel", "close"])
 @pytest.mark.parametrize("use", PAST_USE.values(), ids=PAST_USE)
-async def test_it_is_safe_for_ever_after(end: str, use: Callable[[TimerHandle], object]) -> None:
+async def test_a_finished_handle_is_safe_to_use(
+    end: str, use: Callable[[TimerHandle], object]
+) -> None:
     """Every method of a finished handle returns False and links nothing into the wheel."""
     timer = ManualTimer()
     handle = timer.call_later(1, int)

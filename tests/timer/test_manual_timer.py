@@ -36,7 +36,7 @@ def test_deadlines_fire_at_their_own_tick_on_the_way() -> None:
     assert timer.time() == 3600.0
 
 
-def test_what_callbacks_arm_on_the_way_fires_as_well() -> None:
+def test_timers_armed_by_callbacks_on_the_way_fire_as_well() -> None:
     """One `advance` runs a chain of ten steps."""
     timer = ManualTimer()
     seen: list[float] = []

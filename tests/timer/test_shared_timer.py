@@ -58,7 +58,7 @@ async def watch_idle_keys() -> weakref.ref[Server]:
 
 @pytest.mark.parametrize("run", RUNNERS.values(), ids=RUNNERS)
 @pytest.mark.parametrize("main", [call_later, sleep, watch_idle_keys])
-def test_what_is_pending_goes_with_the_loop(
+def test_pending_timers_are_freed_with_the_loop(
     run: Callable[..., weakref.ref[Server]], main: Callable[[], object]
 ) -> None:
     """The timer is freed although a callback refers to its loop, and the loop to its timer."""

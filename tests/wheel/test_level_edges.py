@@ -146,7 +146,7 @@ def test_an_earlier_deadline_in_a_coarse_level_is_not_hidden_by_a_later_fine_one
 
 
 @pytest.mark.parametrize("wheel_size", [2, 16, 256])
-def test_an_entry_one_turn_ahead_in_the_hands_own_slot_is_not_seen_now(
+def test_an_entry_one_turn_ahead_in_the_present_slot_is_not_due(
     expire: Expire, wheel_size: int
 ) -> None:
     """The present slot may hold entries due one turn later; the search starts after it."""

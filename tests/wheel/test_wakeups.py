@@ -44,7 +44,7 @@ def test_one_entry_an_hour_away_wakes_once_a_level() -> None:
 
 
 @pytest.mark.parametrize("idle", [HOUR_MS // 6, 24 * HOUR_MS, 2**36])
-def test_a_short_entry_after_a_long_silence_is_at_most_one_hop_away(idle: int) -> None:
+def test_a_short_entry_after_a_long_idle_time_cascades_at_most_once(idle: int) -> None:
     """The wheel is first advanced to now, so that 5 ms are not filed three levels up."""
     wheel = TimingWheel(tick=1, wheel_size=256)
     for now in range(idle, idle + 600, 7):

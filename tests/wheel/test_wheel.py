@@ -323,7 +323,7 @@ def test_extending_an_open_pass_includes_entries_armed_for_the_past() -> None:
     wheel.check_invariants()
 
 
-def test_what_is_due_in_an_open_pass_can_be_cancelled_or_moved() -> None:
+def test_an_entry_due_in_an_open_pass_can_be_cancelled_or_moved() -> None:
     """Until it is popped, the caller may cancel or move an entry."""
     wheel = TimingWheel()
     cancelled, later, earlier, stays = (wheel.schedule(3, name) for name in "cles")
