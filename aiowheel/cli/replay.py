@@ -98,8 +98,8 @@ def _print(found: "Replay", origin: Mapping[str, str], *, other_timeout: bool) -
     late = (
         "of the replayed timeouts took longer in the trace than the new timeout"
         if other_timeout
-        else "of the replayed timeouts were completed or cancelled in the trace after their "
-        "deadline: the event loop was too busy to fire them in time; a replay has no such delay"
+        else "of the replayed timeouts ended in the trace after their deadline, by completion or "
+        "cancellation: the event loop was too busy to fire them in time; a replay has no such delay"
     )
     remarks = [
         (found.ended_late, late),

@@ -153,7 +153,7 @@ class TopicClient:
     async def _poll(self, address: str, topic: str, progress: Progress) -> dict[str, Any]:
         failures = 0
         while True:
-            delay = random.uniform(0.5, 1) * min(_MOST_DELAY, _LEAST_DELAY * 2.0**failures)  # noqa: S311 - spreads a herd
+            delay = random.uniform(0.5, 1) * min(_MOST_DELAY, _LEAST_DELAY * 2.0**failures)  # noqa: S311 - no secret
             try:
                 answer = await self._http.get(
                     address, params=progress.query(), headers=self._headers, timeout=_POLL

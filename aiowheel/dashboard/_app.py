@@ -18,9 +18,9 @@ from urllib.parse import parse_qs
 from aiowheel._events import emit
 from aiowheel._siblings import Siblings, checked_folder
 from aiowheel.dashboard._guard import Guard, Message, Scope, this_machine_only
+from aiowheel.dashboard._processes import Processes
 from aiowheel.dashboard._questions import answer, merged_answers
 from aiowheel.dashboard._sample import Sampler, named
-from aiowheel.dashboard._together import Together
 from aiowheel.dashboard._viewers import Viewers
 from aiowheel.dashboard._waiting import Json
 from aiowheel.errors import BadInputError
@@ -108,7 +108,7 @@ class Dashboard:
         self._viewers: dict[str, Viewers[bytes]] = {}  # by chosen process; "" stands for all
         self._folder = None if folder is None else checked_folder(Path(folder))
         self._siblings: Siblings | None = None
-        self._together: Together | None = None
+        self._processes: Processes | None = None
         self._example = example
         self._searching = asyncio.Semaphore(_MOST_SEARCHES)
         self._streams = 0
@@ -133,7 +133,7 @@ class Dashboard:
         if self._folder is not None:
             name = f"{os.getpid()}-{self._run}"
             self._siblings = Siblings(self._folder, name, self._answer_sibling)
-            self._together = Together(self._siblings)
+            self._processes = Processes(self._siblings)
 
     def _open_late(self) -> None:
         """Open at the first request; without the other processes if the folder is unusable now."""
@@ -154,11 +154,11 @@ class Dashboard:
         self._own.close()
         for viewers in list(self._viewers.values()):
             viewers.close()
-        if self._together is not None:
-            self._together.end()
+        if self._processes is not None:
+            self._processes.end()
         if self._siblings is not None:
             self._siblings.close()
-            self._siblings = self._together = None
+            self._siblings = self._processes = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -206,8 +206,8 @@ class Dashboard:
             self._streams -= 1
             if not self._streams:
                 self._listening.close()
-                if self._together is not None and not self._viewers:
-                    self._together.end()  # the last viewer disconnected before its first snapshot
+                if self._processes is not None and not self._viewers:
+                    self._processes.end()  # the last viewer disconnected before its first snapshot
 
     async def _stream_to(self, process: str, receive: Receive, send: Send) -> None:
         await _begin_stream(send)
@@ -226,13 +226,13 @@ class Dashboard:
                 await sending
 
     async def _send_snapshots(self, process: str, send: Send) -> None:
-        together = self._together
-        if together is None:
+        processes = self._processes
+        if processes is None:
             process = ""
             points = self._sampler.history.last()
         else:
-            await together.begin()
-            points = together.points(process)
+            await processes.begin()
+            points = processes.points(process)
         first: Json = {"points": points, "example": self._example}
         await send(_part(b"retry: 1000\n\n"))
         await send(_part(b"event: history\ndata: " + _as_bytes(first) + b"\n\n"))
@@ -246,19 +246,19 @@ class Dashboard:
         """Return the viewers of *process*, or of all processes if it is ""."""
         viewers = self._viewers.get(process)
         if viewers is None:
-            together = self._together
+            processes = self._processes
 
             def snapshot() -> bytes:
-                if together is None:
+                if processes is None:
                     return _as_bytes(self._sampler.snapshot())
-                return together.snapshot(process)
+                return processes.snapshot(process)
 
             def discard() -> None:
                 self._viewers.pop(process, None)
-                if together is None:
+                if processes is None:
                     self._sampler.discard()
                 elif not self._streams:
-                    together.end()
+                    processes.end()
 
             viewers = self._viewers[process] = Viewers(snapshot, discard)
         return viewers

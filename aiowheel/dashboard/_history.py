@@ -26,7 +26,7 @@ _FIRES: Final = ("fired", "acknowledged", "retried", "dead")
 _ENDS: Final = ("completed", "expired", "cancelled", "failed")
 
 
-class Growth:
+class Increments:
     """Computes the increments of running counts, and of a histogram, since the last call.
 
     Args:
@@ -72,11 +72,11 @@ class History:
     ) -> None:
         self._timer = timer
         self._purgatories = {
-            name: (purgatory, Growth(_ENDS)) for name, purgatory in purgatories.items()
+            name: (purgatory, Increments(_ENDS)) for name, purgatory in purgatories.items()
         }
-        self._durable = {name: (timers, Growth(_FIRES)) for name, timers in durable.items()}
-        self._fired = Growth(("fired", "wakeups"))
-        self._filed = Growth(("cancelled", "cascaded"))
+        self._durable = {name: (timers, Increments(_FIRES)) for name, timers in durable.items()}
+        self._driver_counts = Increments(("fired", "wakeups"))
+        self._wheel_counts = Increments(("cancelled", "cascaded"))
         self._points: deque[Json] = deque(maxlen=SECONDS)
         self._next: asyncio.TimerHandle | None = None
         self._point(0)  # sets the start of all increments
@@ -88,7 +88,7 @@ class History:
     def start(self) -> None:
         """Take a point at every full second of the running loop, until the timer is closed."""
         if self._next is None:
-            self._again(asyncio.get_running_loop(), weakref.ref(self))
+            self._take_next(asyncio.get_running_loop(), weakref.ref(self))
 
     def stop(self) -> None:
         """Stop taking points. Idempotent."""
@@ -96,7 +96,7 @@ class History:
             self._next.cancel()
 
     @staticmethod
-    def _again(loop: asyncio.AbstractEventLoop, reference: weakref.ref[History]) -> None:
+    def _take_next(loop: asyncio.AbstractEventLoop, reference: weakref.ref[History]) -> None:
         # A weak reference: a dashboard that is dropped without `close` must be freed.
         history = reference()
         if history is None:
@@ -107,7 +107,7 @@ class History:
                 history.take(round(now) - 1)
             except TimerClosedError:
                 return
-        history._next = loop.call_at(int(now + 1.5), History._again, loop, reference)
+        history._next = loop.call_at(int(now + 1.5), History._take_next, loop, reference)
 
     def take(self, second: int) -> None:
         """Add the point of *second*, which has just ended.
@@ -122,29 +122,32 @@ class History:
         return {
             "second": second,
             "pending": int(driver.counts.pending),
-            **self._filed.of_counts(driver.counts),
-            **self._fired.of_counts(driver),
-            "late": self._fired.of_durations(driver.lateness),
+            **self._wheel_counts.of_counts(driver.counts),
+            **self._driver_counts.of_counts(driver),
+            "late": self._driver_counts.of_durations(driver.lateness),
             "purgatories": {
                 name: {
                     "pending": len(purgatory),
-                    **growth.of_counts(purgatory.counts),
-                    "took": growth.of_durations(purgatory.counts.durations),
+                    **increments.of_counts(purgatory.counts),
+                    "took": increments.of_durations(purgatory.counts.durations),
                 }
-                for name, (purgatory, growth) in self._purgatories.items()
+                for name, (purgatory, increments) in self._purgatories.items()
             },
             "durable": {
-                name: _fires(timers.statistics(), growth)
-                for name, (timers, growth) in self._durable.items()
+                name: _fires(timers.statistics(), increments)
+                for name, (timers, increments) in self._durable.items()
             },
         }
 
 
-def _fires(statistics: DurableStatistics, growth: Growth) -> Json:
-    return {**growth.of_counts(statistics), "late": growth.of_durations(statistics.lateness)}
+def _fires(statistics: DurableStatistics, increments: Increments) -> Json:
+    return {
+        **increments.of_counts(statistics),
+        "late": increments.of_durations(statistics.lateness),
+    }
 
 
-def added(points: Sequence[Json]) -> Json:
+def summed(points: Sequence[Json]) -> Json:
     """Return the sum of points of the same second; buckets and named parts are added one by one."""
     return {**reduce(_sum, points), "second": points[0]["second"]}
 

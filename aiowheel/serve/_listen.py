@@ -50,11 +50,11 @@ def listeners(
             stack.enter_context(each)
             each.setblocking(False)
             if each.family in {socket.AF_INET, socket.AF_INET6}:
-                _bound(each, silence)
+                _limit_connection(each, silence)
         yield sockets
 
 
-def _bound(listener: socket.socket, silence: float) -> None:
+def _limit_connection(listener: socket.socket, silence: float) -> None:
     """Set options that accepted connections inherit: limits of unsent data and of silence."""
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MOST_UNSENT)
@@ -95,7 +95,7 @@ def _listen_unix(path: Path, stack: contextlib.ExitStack) -> socket.socket:
         raise AiowheelError(f"cannot listen on {path}: this system has no Unix sockets")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        _remove_dead(path)
+        _remove_stale(path)
         listener.bind(str(path))
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         listener.close()
@@ -105,7 +105,7 @@ def _listen_unix(path: Path, stack: contextlib.ExitStack) -> socket.socket:
     return listener
 
 
-def _remove_dead(path: Path) -> None:
+def _remove_stale(path: Path) -> None:
     """Remove the Unix socket of a process that ended without removing it."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
@@ -136,10 +136,10 @@ def _inherited() -> list[socket.socket]:
         os.environ.pop(name, None)
     if not count.isdecimal():
         raise AiowheelError(f"LISTEN_FDS must be a number of sockets, got {count!r}")
-    return [_adopted(_FIRST_INHERITED + number) for number in range(int(count))]
+    return [_inherited_socket(_FIRST_INHERITED + number) for number in range(int(count))]
 
 
-def _adopted(descriptor: int) -> socket.socket:
+def _inherited_socket(descriptor: int) -> socket.socket:
     try:
         os.set_inheritable(descriptor, False)
         adopted = socket.socket(fileno=descriptor)

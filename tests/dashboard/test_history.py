@@ -7,7 +7,7 @@ import weakref
 import pytest
 
 from aiowheel import ManualTimer, Purgatory
-from aiowheel.dashboard._history import SECONDS, History, added
+from aiowheel.dashboard._history import SECONDS, History, summed
 from aiowheel.dashboard._waiting import Json
 
 from .conftest import Unmet
@@ -100,7 +100,7 @@ def ends(completed: int) -> Json:
 async def test_points_of_processes_are_added() -> None:
     """Counts, histograms and purgatories of the same name are added; the points are not changed."""
     one, other = point(7, 3, a=ends(1)), point(7, 4, a=ends(2), b=ends(5))
-    total = added([one, other])
+    total = summed([one, other])
 
     assert (total["second"], total["pending"], total["fired"], total["wakeups"]) == (7, 2, 7, 4)
     assert total["late"] == [(0.5, 7)]

@@ -202,9 +202,9 @@ def test_a_trace_in_which_nothing_completed_cannot_be_fitted(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--operations", "1.5"], "--operations must be a whole number from 1 on, got 1.5"),
-        (["--operations", "nan"], "--operations must be a whole number from 1 on, got nan"),
-        (["--operations", "inf"], "--operations must be a whole number from 1 on, got inf"),
+        (["--operations", "1.5"], "--operations must be a whole number, at least 1, got 1.5"),
+        (["--operations", "nan"], "--operations must be a whole number, at least 1, got nan"),
+        (["--operations", "inf"], "--operations must be a whole number, at least 1, got inf"),
         (["--tick", "0"], "--tick must be from 1e-09 to 1e+09 s, got 0"),
         (["--timeout", "-1"], "--timeout must be from 1e-09 to 1e+09 s, got -1"),
         (["--p50", "0.1"], "--p50 must be above 0 and below --p75 (0.06 s), got 0.1"),

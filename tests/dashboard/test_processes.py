@@ -17,9 +17,9 @@ import pytest
 
 from aiowheel import ManualTimer, Purgatory
 from aiowheel.dashboard import Dashboard
-from aiowheel.dashboard import _together as together_module
+from aiowheel.dashboard import _processes as processes_module
+from aiowheel.dashboard._processes import merged
 from aiowheel.dashboard._sample import Sampler, named
-from aiowheel.dashboard._together import merged
 from aiowheel.errors import BadInputError
 
 from .conftest import Unmet
@@ -132,7 +132,7 @@ async def test_a_process_of_another_version_is_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other processes are, and the searches for new processes report no error."""
-    monkeypatch.setattr(together_module, "_SEARCH", 0.01)
+    monkeypatch.setattr(processes_module, "_SEARCH", 0.01)
     reports: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
     asked = 0
@@ -211,7 +211,7 @@ async def test_a_viewer_who_leaves_at_once_leaves_no_reading(tmp_path: Path) -> 
     dashboard = Dashboard(ManualTimer(), folder=tmp_path / "folder")
 
     def is_reading() -> bool:
-        return dashboard._together is not None and dashboard._together._searching is not None
+        return dashboard._processes is not None and dashboard._processes._searching is not None
 
     async with asyncio.timeout(30):
         async with watching(dashboard):

@@ -14,7 +14,7 @@ from typing import Final
 
 from aiowheel._siblings import Siblings
 from aiowheel.dashboard._durable import merged_durable
-from aiowheel.dashboard._history import SECONDS, added
+from aiowheel.dashboard._history import SECONDS, summed
 from aiowheel.dashboard._rotation import SHOWN
 from aiowheel.dashboard._waiting import Json
 from aiowheel.errors import TimerClosedError
@@ -24,7 +24,7 @@ _PATIENCE: Final = 1.0  # seconds for which the first snapshot waits for all pro
 _POINTS: Final = 5  # points of the history per snapshot
 
 
-class Together:
+class Processes:
     """Reads and merges the snapshots of all processes of a folder.
 
     Args:
@@ -88,7 +88,7 @@ class Together:
             if process in {"", name}:
                 for second, point in points.items():
                     by_second.setdefault(second, []).append(point)
-        return [added(by_second[second]) for second in sorted(by_second)[-count:]]
+        return [summed(by_second[second]) for second in sorted(by_second)[-count:]]
 
     def _chosen(self, process: str) -> list[str]:
         return [name for name in sorted(self._snapshots) if process in {"", name}]
