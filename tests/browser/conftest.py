@@ -1,6 +1,7 @@
 """A real Chromium, and an application to display; `make test-browser` runs these tests."""
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
@@ -24,6 +25,8 @@ FLAGS = [
     "--disable-sync",
 ]
 APPLICATION = Path(__file__).with_name("busy_application.py")
+ROOT = Path(__file__).parents[2]
+AXE = ROOT / os.environ.get("AIOWHEEL_AXE", ".venv/node_modules/axe-core/axe.min.js")
 
 OpenPage = Callable[..., Any]  # a Playwright page; linters run without Playwright
 
@@ -68,6 +71,15 @@ def open_page(browser: Any) -> Iterator[OpenPage]:
     for page in pages:
         page.close()
     assert errors == []
+
+
+def axe_violations(page: Any) -> list[str]:
+    """Return the rules of axe-core that the page breaks, each with the first element concerned."""
+    if not AXE.exists():
+        pytest.skip(f"{AXE} does not exist: npm install axe-core, or set AIOWHEEL_AXE")
+    page.evaluate(AXE.read_text("utf-8"))
+    report = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [f"{each['id']}: {each['nodes'][0]['html']}" for each in report["violations"]]
 
 
 @contextlib.contextmanager

@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
-from .conftest import OpenPage, busy_application, free_port, serve
+from .conftest import ROOT, OpenPage, axe_violations, busy_application, free_port, serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.realtime]
 
-IMAGES = Path(__file__).parent.parent.parent / "docs" / "images"
+IMAGES = ROOT / "docs" / "images"
 MOST_BYTES = 60_000
 MOST_IMAGE_BYTES = 200_000
 
@@ -454,6 +454,22 @@ def test_text_can_be_read_in_light_and_dark(
         "footer p",
     ):
         assert contrast(page, selector) >= 4.5, selector
+
+
+@pytest.mark.parametrize("width", [390, 768, 1400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_violation(
+    application: str, open_page: OpenPage, scheme: str, width: int
+) -> None:
+    """Names, headings, roles and contrast of a full page."""
+    page = open_page(
+        application, color_scheme=scheme, bypass_csp=True, viewport={"width": width, "height": 900}
+    )
+    wait_until_live(page)
+    page.wait_for_selector(".oldest tbody tr")
+    page.keyboard.press("p")  # otherwise the rows may disappear during the check
+
+    assert axe_violations(page) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -8,15 +8,14 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from .conftest import ROOT, axe_violations
+
 pytestmark = [pytest.mark.browser, pytest.mark.realtime, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
-AXE = ROOT / os.environ.get("AIOWHEEL_AXE", ".venv/node_modules/axe-core/axe.min.js")
 FIRST = {
     "tutorial": "tutorial/request-timeouts/",
     "install": "how-to/install-and-build/",
@@ -154,19 +153,13 @@ def test_no_page_is_wider_than_its_window(site: str, browser: Any, width: int) -
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_violation(site: str, browser: Any, scheme: str, width: int) -> None:
     """Contrast, names and headings, in both schemes, on a phone and on a desktop."""
-    if not AXE.exists():
-        pytest.skip(f"{AXE} does not exist: npm install axe-core, or set AIOWHEEL_AXE")
     page = browser.new_page(
         color_scheme=scheme, bypass_csp=True, viewport={"width": width, "height": 900}
     )
     found: list[str] = []
     for path in SEEN:
         page.goto(site + path)
-        page.evaluate(AXE.read_text("utf-8"))
-        report = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        found += [
-            f"{path}: {each['id']}: {each['nodes'][0]['html']}" for each in report["violations"]
-        ]
+        found += [f"{path}: {each}" for each in axe_violations(page)]
     page.close()
 
     assert found == []
