@@ -1,4 +1,4 @@
-"""The dashboard as an ASGI application that any other can mount. Rank 4: needs no extra."""
+"""The dashboard as an ASGI application, to be mounted in another one. Rank 4; needs no extra."""
 
 from __future__ import annotations
 

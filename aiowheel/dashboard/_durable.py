@@ -43,7 +43,7 @@ class DurableSampler:
 
 
 class _Store:
-    """Durable timers, and the last count of their store."""
+    """The snapshots of one `DurableTimers`, with the last count of its store."""
 
     def __init__(self, timers: DurableTimers) -> None:
         self._timers = timers

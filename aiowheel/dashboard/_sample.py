@@ -115,7 +115,7 @@ def named(purgatories: Sequence[Purgatory]) -> dict[str, Purgatory]:
 
 
 def described_process() -> Json:
-    """Return which process and which build of the library this is."""
+    """Return the facts about this process and its build of aiowheel."""
     try:
         loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
     except RuntimeError:

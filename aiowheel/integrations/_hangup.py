@@ -12,7 +12,7 @@ from typing import Any
 
 
 async def done_before(waiter: Future[Any], hangup: Coroutine[Any, Any, object]) -> bool:
-    """Return whether *waiter* was done before *hangup* ended; the other of the two is cancelled.
+    """Return whether *waiter* was done before *hangup* ended; cancel the other one.
 
     Cancelling this call cancels both.
 

@@ -37,7 +37,7 @@ def beyond(name: str, limit: Delay | None) -> float:
 
 
 def heartbeat_ns(name: str, heartbeat: Delay | None, idle_name: str, idle: Delay | None) -> int:
-    """Return `beyond_ns` of *heartbeat*, which must come before the idle limit.
+    """Return `beyond_ns` of *heartbeat*, which must be less than the idle limit.
 
     Raises:
         TypeError: As `beyond_ns`.

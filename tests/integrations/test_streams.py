@@ -269,7 +269,7 @@ async def test_a_touched_stream_works_as_before() -> None:
 
 
 async def send(writer: asyncio.StreamWriter, size: int) -> None:
-    """More than the buffers hold."""
+    """Send *size* bytes, which is more than the buffers hold."""
     for _ in range(size // 100_000):
         writer.write(b"x" * 100_000)
         await writer.drain()
@@ -484,12 +484,12 @@ class Echo(LimitedProtocol):
         self.transport.write(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note when."""
+        """Record the time of the end."""
         super().connection_lost(exc)
         self.lost.set_result(asyncio.get_running_loop().time())
 
     def limit_exceeded(self, limit: Limit) -> None:
-        """Note which."""
+        """Record the limit."""
         self.limits.append(limit)
         super().limit_exceeded(limit)
 
