@@ -34,7 +34,9 @@ TICK_MS = 10
 #: The approximate duration of a micro-batch on this cluster.
 BATCH_SECONDS = 2.0
 #: The options of both kinds of streams; a part of the input may make several micro-batches.
-STREAM = ["--stream", "--unit", "ms", "--max-lateness", str(2 * PART_MS // 1_000), "--shards", "4"]
+SHARDS = 4
+STREAM = ["--stream", "--unit", "ms", "--max-lateness", str(2 * PART_MS // 1_000)]
+STREAM += ["--shards", str(SHARDS)]
 IDLE = [*STREAM, "--timeout", str(TIMEOUT_MS // 1_000)]
 PURGATORY = [*STREAM, "--tick", str(TICK_MS)]
 
@@ -68,7 +70,8 @@ def run_with_kills(
     """
     source = random.Random(f"{victim} {command[0]}")
     with standalone(tmp_path) as (master, workers):
-        conf = [part for one in CONF for part in ("--conf", one)]
+        settings = [*CONF, f"spark.sql.shuffle.partitions={SHARDS}"]
+        conf = [part for one in settings for part in ("--conf", one)]
         command = [*command, "--json", "--master", master, *conf]
         process = start(command, tmp_path)
         try:

@@ -36,6 +36,8 @@ NASA_30 = 8_020, "de305a7e321722b41ceebc17ca2ec2fe7460dbc703dc50202cfd0401ba099e
 FILES = 8
 CONF = ["spark.driver.memory=768m", "spark.executor.memory=768m", "spark.executor.cores=1"]
 PATIENCE = 400.0
+#: The first compiler alone: these Java processes live too briefly to gain from the second one.
+QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
 #: Runs a command with a private mount of the folder that is the next argument.
 OWN_DISK = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
 
@@ -87,7 +89,7 @@ def start(command: list[str], tmp_path: Path) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": paths, "TMPDIR": str(tmp_path / "tmp")},
+        env=os.environ | {**QUICK_JAVA, "PYTHONPATH": paths, "TMPDIR": str(tmp_path / "tmp")},
         start_new_session=True,
     )
 
@@ -240,6 +242,7 @@ def launch(
         *arguments,
     ]
     environment = os.environ | {
+        **QUICK_JAVA,  # executors inherit the environment of their worker
         "JAVA_HOME": str(spark_java_home(find_java())),
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_LOCAL_IP": "127.0.0.1",
