@@ -26,13 +26,11 @@ from .test_cluster import (
 )
 
 KILLS = int(os.environ.get("AIOWHEEL_KILLS", "20"))
-PARTS = KILLS + 1  # parts of the input: one before each kill, and one after the last
+PARTS = KILLS + 2  # parts of the input: an undisturbed one, one before each kill, and a last one
 ROWS = 1_000  # rows of a table in each part
 PART_MS = 10_000
 TIMEOUT_MS = 5_000
 TICK_MS = 10
-#: The approximate duration of a micro-batch on this cluster.
-BATCH_SECONDS = 2.0
 #: The options of both kinds of streams; a part of the input may make several micro-batches.
 SHARDS = 4
 STREAM = ["--stream", "--unit", "ms", "--max-lateness", str(2 * PART_MS // 1_000)]
@@ -58,7 +56,8 @@ def run_with_kills(
 ) -> None:
     """Run a stream to its end, and kill *victim* with SIGKILL `KILLS` times.
 
-    Each kill is at most two seconds after the start of a micro-batch with new rows.
+    Each kill is at a random moment after the start of a micro-batch with new rows, at most as long
+    after it as the first micro-batch took.
 
     Args:
         victim: The process to kill. Spark replaces an executor; a worker and a driver are
@@ -75,12 +74,15 @@ def run_with_kills(
         command = [*command, "--json", "--master", master, *conf]
         process = start(command, tmp_path)
         try:
-            for moment in range(KILLS):
+            feed(0)
+            wait_until(lambda: Checkpoint(checkpoint).last_finished_batch() >= 0, process)
+            duration = seconds_of_first_batch(checkpoint)
+            for moment in range(1, PARTS - 1):
                 wait_until(lambda: all(executors(worker.pid) for worker in workers), process)
                 begun = newest_batch(checkpoint)
                 feed(moment)
                 wait_until(partial(has_gone_on, checkpoint, begun), process)
-                time.sleep(source.random() * BATCH_SECONDS)
+                time.sleep(source.random() * duration)
                 if victim is Victim.DRIVER:
                     kill_tree(process.pid)
                     process.communicate()
@@ -91,7 +93,7 @@ def run_with_kills(
                 else:
                     for executor in executors(source.choice(workers).pid):
                         kill_tree(executor.pid)
-            feed(KILLS)
+            feed(PARTS - 1)
             Checkpoint(checkpoint).request_flush()
             report = finish(process)
         finally:
@@ -108,6 +110,12 @@ def newest_batch(checkpoint: Path) -> int:
 def has_gone_on(checkpoint: Path, batch: int) -> bool:
     """Return whether a micro-batch after *batch* has started."""
     return newest_batch(checkpoint) > batch
+
+
+def seconds_of_first_batch(checkpoint: Path) -> float:
+    """Return the seconds between the start and the end of the first micro-batch."""
+    begun, ended = (checkpoint / folder / "0" for folder in ("offsets", "commits"))
+    return ended.stat().st_mtime - begun.stat().st_mtime
 
 
 def touches(part: int) -> list[tuple[int, str]]:

@@ -15,7 +15,7 @@ import pytest
 from aiowheel.jobs.operations.schemas import OUTCOMES
 from aiowheel.jobs.spark.java import find_java, spark_java_home
 
-from .test_cluster import CONF, PATIENCE, standalone
+from .test_cluster import CONF, PATIENCE, QUICK_JAVA, standalone
 from .test_odd_paths import write_trace
 
 pytestmark = [
@@ -147,7 +147,7 @@ def submit(
     settings.mkdir()
     lines = "".join(f"{name} {value}\n" for name, value in SETTINGS.items())
     (settings / "spark-defaults.conf").write_text(lines)
-    more = {
+    more = QUICK_JAVA | {
         "JAVA_HOME": str(spark_java_home(find_java())),
         "PYSPARK_PYTHON": str(python),
         "SPARK_CONF_DIR": str(settings),
@@ -195,7 +195,7 @@ def test_workers_with_only_a_wheel_give_the_same_results(
     (found,) = (line for line in printed if line.startswith("found "))
     assert f"/{place.name}/" in found
     assert str(ROOT) not in found
-    assert {"batch 0", "stream 0", "refused 2"} <= set(printed)
+    assert {"batch 0", "stream 0", "refused 2"} <= set(printed), done.stdout
     assert (tmp_path / "idle.csv").read_text() == "fire,key\n11,a\n15,b\n30,a\n"
     assert re.search(r"^all events +3$", done.stdout, re.MULTILINE)
 

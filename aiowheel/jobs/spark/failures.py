@@ -23,6 +23,7 @@ _FILE = re.compile(r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading 
 _CHECKPOINT_FILE = re.compile(r"(?:Copied|read log file) file:(/.+?)(?: to /|\. )")
 _STATE_STORE = re.compile(r"StateStoreId\(opId=(\d+),partId=(\d+)")
 _LONGEST = 300
+_NOT_CONNECTED = "Python worker failed to connect back"
 
 _ADVICE = {
     "No space left on device": (
@@ -94,6 +95,17 @@ def explain_failure(error: BaseException) -> AiowheelError:
     if isinstance(error, ConnectionError) or "Py4JNetworkError" in type(error).__name__:
         return AiowheelError("Spark's Java process ended unexpectedly (--verbose shows its log)")
     return AiowheelError(f"Spark failed: {_reason(text)[:_LONGEST]} (--verbose shows the rest)")
+
+
+def is_slow_worker(error: BaseException) -> bool:
+    """Return whether Spark failed because a Python worker did not connect within its 10 s.
+
+    This happens on a busy machine, and Spark has no setting for it.
+    """
+    try:
+        return _NOT_CONNECTED in str(error)
+    except Exception:  # PySpark fetches the text from the JVM, which may have died
+        return False
 
 
 def _damaged_place(text: str) -> str | None:

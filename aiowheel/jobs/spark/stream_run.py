@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from aiowheel._events import emit
+from aiowheel.jobs.spark.failures import is_slow_worker
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -17,6 +20,7 @@ _POLL: Final = "500 milliseconds"
 _LOOK_SECONDS: Final = (
     1  # far below the time of a hundred micro-batches, of which Spark keeps reports
 )
+_ATTEMPTS = 4  # as Spark's own default for a task, spark.task.maxFailures
 
 
 class Until(StrEnum):
@@ -130,7 +134,24 @@ class StreamRun:
                 self._query.stop()
 
     def _work(self, phase: Phase) -> bool:
-        """Run the query of one phase; return whether it reached its end."""
+        """Run the query of one phase; return whether it reached its end.
+
+        For each micro-batch with state, Spark starts a Python worker on the driver. If it starts
+        too slowly the query ends, before the micro-batch has written anything, and is restarted.
+        """
+        failures, finished = 0, -1
+        while True:
+            try:
+                return self._attempt(phase)
+            except Exception as error:
+                before, finished = finished, self._stream.checkpoint.last_finished_batch()
+                failures = failures + 1 if finished == before else 1
+                if failures == _ATTEMPTS or not is_slow_worker(error):
+                    raise
+                emit("aiowheel.stream_restarted", batch=finished + 1, failures=failures)
+
+    def _attempt(self, phase: Phase) -> bool:
+        """Run the query of one phase once; return whether it reached its end."""
         with self._lock:
             if self._stopped.is_set():
                 return False
