@@ -222,7 +222,7 @@ def test_zeros_are_grey(application: str, open_page: OpenPage) -> None:
         )
         return got
 
-    assert colour("failed") == colour("completed a second") != colour("pending")
+    assert colour("failed") == colour("completed per second") != colour("pending")
 
 
 @pytest.mark.posix
