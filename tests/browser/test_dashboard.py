@@ -244,6 +244,7 @@ def test_with_nothing_pending_the_page_shows_a_command(open_page: OpenPage) -> N
         finally:
             os.killpg(shell.pid, signal.SIGTERM)
             shell.wait(30)
+        page.close()  # otherwise it reports the end of the server as an error
 
 
 def test_a_reload_starts_with_the_last_minutes(application: str, open_page: OpenPage) -> None:
@@ -287,6 +288,7 @@ def test_all_workers_are_shown_or_the_chosen_one(open_page: OpenPage, tmp_path: 
 
         page.get_by_role("button", name="All").click()
         page.locator(".dial").first.wait_for(state="detached")
+        page.close()  # otherwise it reports the end of the server as an error
 
 
 @pytest.mark.posix
