@@ -14,6 +14,7 @@ for that file are left out.
 """
 
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -318,9 +319,12 @@ def run(command: Sequence[str | Path], cwd: Path | None = None, /, **variables: 
 
 def epoch() -> str:
     """Return the time that every file gets: from the environment, or that of the commit."""
-    given = os.environ.get("SOURCE_DATE_EPOCH")
-    if given:
-        return given
+    return os.environ.get("SOURCE_DATE_EPOCH") or commit_time()
+
+
+@functools.cache
+def commit_time() -> str:
+    """Return the time of the commit at the first call; a commit during the run changes no file."""
     found = subprocess.run(  # noqa: S603 - our own words
         ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"],  # noqa: S607
         capture_output=True,

@@ -227,6 +227,7 @@ class Workers:
 
     def _stop(self) -> None:
         self._stops = True
+        self._starting = None  # a report of readiness comes too late now
         self._due.clear()
         for each in self._sockets:
             each.close()

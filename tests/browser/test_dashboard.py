@@ -244,6 +244,7 @@ def test_with_nothing_pending_the_page_shows_a_command(open_page: OpenPage) -> N
         finally:
             os.killpg(shell.pid, signal.SIGTERM)
             shell.wait(30)
+        page.close()  # otherwise it reports the end of the server as an error
 
 
 def test_a_reload_starts_with_the_last_minutes(application: str, open_page: OpenPage) -> None:

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import signal
+import socket
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
@@ -21,6 +23,7 @@ from websockets.exceptions import WebSocketException
 
 from aiowheel.cli import run
 from aiowheel.client import TopicClient
+from aiowheel.serve._workers import Workers
 
 from .conftest import Process, process
 
@@ -34,6 +37,18 @@ pytestmark = [
 COUNT = 20
 LAST = "last"
 Seen = tuple[int, Any]  # version and data
+# A worker that serves only after its parent, which has got SIGTERM from it, has begun to stop.
+LATE_WORKER = """
+import os, signal
+from aiowheel.serve._workers import run_worker, worker_setup
+
+def work(sockets, channel, ready):
+    os.kill(os.getppid(), signal.SIGTERM)
+    assert channel.recv(1) == b""
+    ready()
+
+run_worker(worker_setup(), work)
+"""
 
 
 sqlite = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
@@ -459,6 +474,24 @@ async def test_the_dashboard_shows_all_workers_or_one(store: str) -> None:
             for each in polls:
                 each.cancel()
         assert await asyncio.to_thread(server.stop) == (0, "")
+
+
+def test_a_worker_that_is_ready_after_the_stop_changes_nothing(tmp_path: Path) -> None:
+    """The sockets are closed by then; the parent reports no address, and ends."""
+    reports: list[str] = []
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        Workers(
+            1,
+            [sys.executable, "-c", LATE_WORKER],
+            [listener],
+            tmp_path,
+            lambda: reports.append("ready"),
+            lambda: False,
+            reports.append,
+        ).run()
+
+    assert reports == []
 
 
 @pytest.mark.parametrize(

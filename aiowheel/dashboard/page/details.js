@@ -9,7 +9,7 @@ export function makeDetails(purgatory, isPaused) {
   const field = element("input", { type: "search", placeholder: "part of a key", autocomplete: "off" });
   const found = element("ul", { className: "found" });
   const status = element("p", { className: "note", role: "status" });
-  const form = element("form", { className: "search", role: "search" },
+  const form = element("form", { className: "search", role: "search", ariaLabel: `Keys of ${purgatory}` },
     element("label", {}, "Find keys ", field),
     element("button", { type: "submit", textContent: "Find" }));
   const title = element("h3");

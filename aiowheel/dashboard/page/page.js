@@ -187,9 +187,9 @@ const TILES = [
 function drawTiles(isNew) {
   list(byId("tiles"), TILES, (tile) => tile[0], (tile) => element(
     "div", { className: "tile panel" },
-    element("dt", { textContent: tile[0] }), element("dd"), chart(tile[0], count),
+    element("dl", {}, element("dt", { textContent: tile[0] }), element("dd")), chart(tile[0], count),
   ), (box, [name, read]) => {
-    putNumber(box.children[1], name === "Pending" ? last.pending : history.latest(read));
+    putNumber(box.querySelector("dd"), name === "Pending" ? last.pending : history.latest(read));
     if (isNew) box.lastChild.update([history.last().map((point) => [point.second, read(point)])]);
   });
 }

@@ -34,10 +34,9 @@ export function drawPurgatories(place, purgatories, { isNew, process, isPaused }
 
 function make(now, index, isPaused) {
   const id = `purgatory-${index}`;
-  const head = ["Waits for", "Waiters", "Oldest", "Its time left", ""].map((text, at) => element(
+  const head = ["Waits for", "Waiters", "Oldest", "Its time left", "Elapsed"].map((text, at) => element(
     "th", { scope: "col", textContent: text, className: at > 0 && at < 4 ? "num" : "" },
   ));
-  head[4].setAttribute("aria-label", "Elapsed share of its time");
   const took = chart(`Time to completion in ${now.name}`, seconds, {
     log: true, names: QUANTILES.map(([name]) => name),
   });
