@@ -326,7 +326,9 @@ def _java_environment(
     master = given.get("spark.master") or _configured_master(their_lines)
     if _is_on_this_machine(master) and "SPARK_LOCAL_IP" not in os.environ:
         ours["SPARK_LOCAL_IP"] = "127.0.0.1"  # avoids a warning about the host's name
-    if master.startswith("local") and "SPARK_HOME" not in os.environ and os.name == "posix":
+    # YARN and Kubernetes send parts of this folder to their workers; a standalone cluster does not.
+    alone = master.startswith(("local", "spark://"))
+    if alone and "SPARK_HOME" not in os.environ and os.name == "posix":
         ours |= _linked_spark_home(folder)
     return ours
 
@@ -372,7 +374,8 @@ def _linked_spark_home(folder: Path) -> dict[str, str]:
     """Create a SPARK_HOME of links, so that workers of a local cluster write only into *folder*.
 
     It omits PySpark's archive if the workers run this Python, which has PySpark: each worker would
-    compile the modules that it imports from the archive, for more than a second.
+    compile the modules that it imports from the archive, for more than a second. On the driver, a
+    stream with state starts a worker for each stage, and Spark waits at most 10 s for it.
     """
     import pyspark
 

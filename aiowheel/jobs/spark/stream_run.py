@@ -136,8 +136,8 @@ class StreamRun:
     def _work(self, phase: Phase) -> bool:
         """Run the query of one phase; return whether it reached its end.
 
-        For each micro-batch with state, Spark starts a Python worker on the driver. If it starts
-        too slowly the query ends, before the micro-batch has written anything, and is restarted.
+        A query with state begins with Python workers on the driver. If one starts too slowly the
+        query ends, before its first micro-batch has written anything, and is restarted.
         """
         failures, finished = 0, -1
         while True:
