@@ -31,10 +31,9 @@ ROWS = 1_000  # rows of a table in each part
 PART_MS = 10_000
 TIMEOUT_MS = 5_000
 TICK_MS = 10
-#: The options of both kinds of streams; a part of the input may make several micro-batches.
 SHARDS = 4
-STREAM = ["--stream", "--unit", "ms", "--max-lateness", str(2 * PART_MS // 1_000)]
-STREAM += ["--shards", str(SHARDS)]
+#: The options of both kinds of streams; a part of the input may make several micro-batches.
+STREAM = f"--stream --unit ms --max-lateness {2 * PART_MS // 1_000} --shards {SHARDS}".split()
 IDLE = [*STREAM, "--timeout", str(TIMEOUT_MS // 1_000)]
 PURGATORY = [*STREAM, "--tick", str(TICK_MS)]
 
