@@ -19,6 +19,7 @@ from aiowheel.jobs.idle.merge import merged_parts
 from aiowheel.jobs.idle.processor import EVENTS_DDL, IdleProcessor
 from aiowheel.jobs.idle.touch_files import TOUCHES_DDL, TouchFiles
 from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.processor import by_shard
 from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sinks import BatchFolders, batch_folders
 from aiowheel.jobs.spark.sources import watch_options
@@ -141,12 +142,9 @@ def detected(packs: DataFrame, timeout: int, unit: Unit, max_lateness_ms: int) -
     # Spark also drops rows exactly at the watermark; one millisecond more keeps the bound
     # inclusive.
     delay = f"{max_lateness_ms + 1} milliseconds"
-    events = (
-        packs.withWatermark("ts", delay)
-        .groupBy("shard")
-        .transformWithStateInPandas(IdleProcessor(timeout, unit), EVENTS_DDL, "append", "EventTime")
-        .observe("taken", F.sum("taken").alias("rows"))
-    )
+    rows = packs.withWatermark("ts", delay)
+    found = by_shard(rows, IdleProcessor(timeout, unit), EVENTS_DDL)
+    events = found.observe("taken", F.sum("taken").alias("rows"))
     return events.where(F.col("key").isNotNull()).select("fire", "key")
 
 

@@ -22,6 +22,7 @@ from aiowheel.jobs.operations.stages import (
     MatchKeys,
 )
 from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
+from aiowheel.jobs.spark.processor import by_shard
 from aiowheel.jobs.spark.watermark import latest_now, timestamp
 from aiowheel.readers import Unit
 
@@ -79,28 +80,16 @@ class Settling:
         """
         rows = self._timed(self._by_key(operations), "operations", flushes)
         packs = rows.unionByName(self._timed(self._by_event(events), "events", flushes))
-        matched = packs.groupBy("shard").transformWithStateInPandas(
-            MatchKeys(self.tick, self.unit, self.decided, self.shards),
-            MATCHED_DDL,
-            "append",
-            "EventTime",
-            eventTimeColumnName="ts",
-        )
+        match = MatchKeys(self.tick, self.unit, self.decided, self.shards)
+        matched = by_shard(packs, match, MATCHED_DDL, event_time="ts")
         taken = matched.observe(
             "taken",
             F.sum("taken_operations").alias("operations"),
             F.sum("taken_events").alias("events"),
         )
-        return (
-            taken.where(F.col("operations").isNotNull() | F.col("events").isNotNull())
-            .groupBy("shard")
-            .transformWithStateInPandas(
-                DecideOperations(self.tick, self.unit, self.decided),
-                OUTCOME_DDL,
-                "append",
-                "EventTime",
-            )
-        )
+        rows = taken.where(F.col("operations").isNotNull() | F.col("events").isNotNull())
+        decide = DecideOperations(self.tick, self.unit, self.decided)
+        return by_shard(rows, decide, OUTCOME_DDL)
 
     def _by_key(self, operations: DataFrame) -> DataFrame:
         by_key = operations.select("*", F.posexplode("keys").alias("place", "key"))

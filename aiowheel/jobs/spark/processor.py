@@ -7,11 +7,14 @@ each row and drops late ones.
 from __future__ import annotations
 
 import gc
+import os
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 import pandas as pd
+from pyspark import SparkContext, SparkFiles
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
     StatefulProcessor,
@@ -132,3 +135,35 @@ class ShardProcessor(StatefulProcessor, Generic[ShardT]):
     @abstractmethod
     def _emit(self, key: Any, shard: ShardT, ends: list[Any]) -> Frames:
         """Yield the output rows for *ends*, the result of `settle`."""
+
+
+def by_shard(
+    rows: DataFrame, processor: ShardProcessor[Any], ddl: str, *, event_time: str = ""
+) -> DataFrame:
+    """Return the output of *processor* for the rows of each ``shard``.
+
+    Args:
+        rows: ``shard``, and the columns that the processor reads.
+        processor: One instance of it processes each shard.
+        ddl: The schema of the output.
+        event_time: The column of the output that a later processor takes as time; "" for none.
+    """
+    _send_files_to_driver_worker()
+    return rows.groupBy("shard").transformWithStateInPandas(
+        processor, ddl, "append", "EventTime", eventTimeColumnName=event_time
+    )
+
+
+def _send_files_to_driver_worker() -> None:
+    """Put the files of ``--py-files`` on the path of the worker that Spark starts on the driver.
+
+    Spark itself does this only for the workers of executors. Those get the path too, where the
+    driver's folder is usually absent and so has no effect.
+    """
+    context = SparkContext._active_spark_context
+    if context is None:  # Spark Connect: the driver is elsewhere
+        return
+    files = [SparkFiles.getRootDirectory(), *map(SparkFiles.get, context._python_includes or ())]
+    theirs = context.environment.get("PYTHONPATH", "").split(os.pathsep)
+    paths = dict.fromkeys(filter(None, [*theirs, *files]))
+    context.environment["PYTHONPATH"] = os.pathsep.join(paths)
