@@ -126,9 +126,11 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Yield the URL of a master with two workers."""
-    with standalone(tmp_path_factory.mktemp("cluster")) as (url, _):
-        yield url
+    """Yield the URL of a master with two workers, whose environment has no path to this tree."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONPATH", raising=False)
+        with standalone(tmp_path_factory.mktemp("cluster")) as (url, _):
+            yield url
 
 
 def _own(more: dict[str, str]) -> dict[str, str]:
