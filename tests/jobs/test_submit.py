@@ -255,4 +255,4 @@ def test_a_submission_ends_with_the_exit_code_of_its_command(
     done = submit(master, bare_python, tmp_path, "--py-files", archive, job, *JOBS["refused"][0])
 
     assert done.returncode == 2, done.stderr
-    assert "aiowheel: .: is a folder" in done.stdout  # Spark writes both outputs there
+    assert "aiowheel: --out must be a file, got ." in done.stdout  # Spark writes both outputs there
