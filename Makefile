@@ -195,6 +195,16 @@ mutants: build  ## change one place at a time in wheel, timer and purgatory: tes
 	failed=; for part in wheel timer purgatory; do \
 		$(BIN)/python -m tests.mutants.mutants $$part $(MUTANTS_ARGS) || failed=1; done; [ -z "$$failed" ]
 
+# Debian's python3-dbg: such an interpreter checks its own assertions and the counts of references.
+DEBUG_PYTHON ?= $(shell for p in python3.14d python3.13d python3.12d python3.11d; do \
+	$$p -c 'import venv, ensurepip' >/dev/null 2>&1 && echo $$p && break; done)
+.PHONY: sanitize
+sanitize: $(VENV)/.stamp-deps  ## run the core's tests on modules with AddressSanitizer and UBSan, also on a debug Python if one is found
+	$(BIN)/python -m tests.sanitize.sanitize $(TEST_ARGS)
+	@if [ -z "$(DEBUG_PYTHON)" ]; then echo "skipped the run on a debug Python: none was found"; \
+	elif [ "$(DEBUG_PYTHON)" != "$(PYTHON)" ]; then \
+		$(MAKE) --no-print-directory PYTHON=$(DEBUG_PYTHON) VENV=.venv-debug sanitize; fi
+
 .PHONY: test-strangers
 test-strangers: build  ## run the suites of eight other projects on base loops and on ours, and compare; an hour
 	$(BIN)/python -m tests.strangers.compare_suites $(TEST_ARGS)

@@ -119,8 +119,16 @@ def compiler_fault() -> str | None:
     return None
 
 
-def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str, Path]:
+def compile_modules(
+    root: Path, sources: list[str], build_dir: Path, *, opt_level: str = "3"
+) -> dict[str, Path]:
     """Compile *sources*; return where each product lies, by its path in the wheel.
+
+    Args:
+        root: The folder that has the package.
+        sources: Paths from *root*.
+        build_dir: A folder for the products and everything between; an earlier one is replaced.
+        opt_level: The C compiler's level of optimization, "0" to "3".
 
     Raises:
         CompilerFailedError: The C compiler cannot build what mypyc generates.
@@ -137,7 +145,7 @@ def compile_modules(root: Path, sources: list[str], build_dir: Path) -> dict[str
                 "--follow-imports=silent",
                 *sources,
             ],
-            opt_level="3",
+            opt_level=opt_level,
             target_dir=str(build_dir / "c"),
             group_name=hatch_c.GROUP,
         )
