@@ -26,7 +26,7 @@ class Viewers(Generic[T]):
     """
 
     def __init__(self, snapshot: Callable[[], T], discard: Callable[[], object]) -> None:
-        self._look = snapshot
+        self._snapshot = snapshot
         self._discard = discard
         self._queues: set[asyncio.Queue[T | None]] = set()  # None ends a stream
         self._next: asyncio.Handle | None = None
@@ -64,7 +64,7 @@ class Viewers(Generic[T]):
             self._discard()
             return
         try:
-            snapshot = self._look()
+            snapshot = self._snapshot()
         except (PurgatoryClosedError, TimerClosedError):
             self.close()
             return

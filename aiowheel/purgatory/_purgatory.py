@@ -365,7 +365,7 @@ class Purgatory(OperationOwner):
         current check, so that nested calls need no recursion.
 
         Args:
-            key: The key; one without operations completes 0.
+            key: The watch key. If no operation watches it, the call returns 0.
             limit: The greatest number of completions, at least 1; default: no limit.
             budget: Seconds or a timedelta above 0: after that time, the rest is checked in later
                 turns of the loop, and the returned count is that of the first part.
@@ -415,7 +415,7 @@ class Purgatory(OperationOwner):
         """Drop the value of the counter *key*; return whether it had one.
 
         Args:
-            key: The key; one without a counter is no error.
+            key: The key of the counter. A key without a counter is not an error.
             error: Default: pending operations continue to wait for the counter. Otherwise they are
                 cancelled, and the awaiter of each gets the exception that a call of *error*
                 returns.

@@ -54,8 +54,8 @@ WITH proposed AS (
     ON CONFLICT DO NOTHING RETURNING epoch
 ), ours AS (SELECT epoch FROM {0}_epoch UNION ALL SELECT epoch FROM proposed)
 """
-# The result has no row if another session proposes an epoch at the same moment: the row with that
-# epoch is not visible to this session yet.
+# The result has no row if another transaction proposes an epoch at the same moment: this statement
+# does not see the row of that transaction yet.
 _RAISE = (
     _PROPOSED
     + """, raised AS (

@@ -62,7 +62,7 @@ class Client(asyncio.Protocol):
 
     def __init__(self, results: Results, topics: list[int]) -> None:
         self.seen: dict[int, int] = dict.fromkeys(topics, 0)
-        self._ledger = results
+        self._results = results
         self._asked = False
         self._rest = b""
         self._transport: asyncio.Transport
@@ -87,7 +87,7 @@ class Client(asyncio.Protocol):
         if not whole or len(body) < int(length or 0):
             return
         self._rest = b""
-        results = self._ledger
+        results = self._results
         news = parse(body.decode()) if body else {}
         if not self._asked or any(v <= self.seen[topic] for topic, v in news.items()):
             results.twice += 1
@@ -105,7 +105,7 @@ class Publisher(asyncio.Protocol):
 
     def __init__(self, results: Results) -> None:
         self.accepted: int = 0
-        self._ledger = results
+        self._results = results
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -114,7 +114,7 @@ class Publisher(asyncio.Protocol):
 
     def publish(self, topic: int) -> None:
         """Record the time and send the request."""
-        self._ledger.published[topic].append(perf_counter())
+        self._results.published[topic].append(perf_counter())
         self._transport.write(f"POST /?{topic} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
     def data_received(self, data: bytes) -> None:

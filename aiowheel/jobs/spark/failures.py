@@ -75,9 +75,7 @@ def _interrupt_cause(error: BaseException | None) -> KeyboardInterrupt | None:
 
 def explain_failure(error: BaseException) -> AiowheelError:
     """Return an error whose text is the cause of the failure, with advice if known."""
-    try:
-        text = str(error)
-    except Exception:  # PySpark fetches the text from the JVM, which may have died
+    if (text := _text(error)) is None:
         return AiowheelError(f"Spark's Java process ended unexpectedly ({type(error).__name__})")
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return AiowheelError(_ADVICE["No space left on device"])
@@ -102,10 +100,15 @@ def is_slow_worker(error: BaseException) -> bool:
 
     This happens on a busy machine, and Spark has no setting for it.
     """
+    return _NOT_CONNECTED in (_text(error) or "")
+
+
+def _text(error: BaseException) -> str | None:
+    """Return the text of *error*; None if PySpark cannot fetch it because the JVM has died."""
     try:
-        return _NOT_CONNECTED in str(error)
-    except Exception:  # PySpark fetches the text from the JVM, which may have died
-        return False
+        return str(error)
+    except Exception:
+        return None
 
 
 def _damaged_place(text: str) -> str | None:

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from aiowheel.jobs.spark.checkpoint import Checkpoint
 
 _POLL: Final = "500 milliseconds"
-_LOOK_SECONDS: Final = (
-    1  # far below the time of a hundred micro-batches, of which Spark keeps reports
-)
+# Far below the time of a hundred micro-batches; Spark keeps the reports of no more than those.
+_LOOK_SECONDS: Final = 1
 _ATTEMPTS = 4  # as Spark's own default for a task, spark.task.maxFailures
 
 
@@ -97,9 +96,8 @@ class StreamRun:
     def run(self, until: Until) -> Until:
         """Run until the condition *until* holds, or an earlier end.
 
-        A stream whose flush has been requested ends as `DRAINED`. So does a stream that died while
-        it
-        ended: later input is not read.
+        A stream whose flush was requested ends as `DRAINED`. So does a stream whose process died
+        during its end: it reads no later input.
 
         Returns:
             The reason for the end; `Until.STOPPED` after `stop`.
