@@ -23,6 +23,8 @@ Ticks: TypeAlias = int
 Value: TypeAlias = int | float
 #: A name that appears in statistics, log events and traces.
 Name: TypeAlias = str
+#: The clock of a timer: with or without the time for which the machine was suspended.
+Clock: TypeAlias = Literal["monotonic", "boottime"]
 #: The treatment of missed ticks of a periodic call; see `Timer.every`.
 Missed: TypeAlias = Literal["skip", "burst", "delay"]
 #: The treatment of pending operations at closing; see `Purgatory.aclose`.

@@ -247,7 +247,7 @@ def targets() -> Iterator[Target]:
     """Yield every public call that has arguments."""
     yield from timer_targets("Timer.", lambda env: env.timer)
     yield from timer_targets("", lambda _: aiowheel)
-    yield Target("Timer", value(Timer), {}, RATE)
+    yield Target("Timer", value(Timer), {}, {**RATE, "clock": NO_CHOICE})
     yield Target("ManualTimer", value(ManualTimer), {}, RATE)
     yield Target(
         "ManualTimer.advance",

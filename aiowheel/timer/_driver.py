@@ -6,10 +6,12 @@ driver.
 
 from __future__ import annotations
 
+import time
 from asyncio import AbstractEventLoop, BaseEventLoop, CancelledError
 from asyncio.events import _get_running_loop
 from collections.abc import Callable, Generator
 from contextvars import Context
+from functools import partial
 from threading import current_thread
 from typing import Any, Final, cast
 
@@ -33,6 +35,8 @@ _RUNNING: Final = -1  # in _armed_ns: no deadline is earlier, so nothing re-arms
 _MILLISECOND: Final = 1_000_000
 #: asyncio's select() waits at most a day; the wake-up also finds timers due after a suspension.
 _LONGEST_SLEEP_NS: Final = 86_400_000_000_000
+#: The loop's clock, by which an alarm rings, stands still while the machine is suspended.
+_LONGEST_BOOTTIME_SLEEP_NS: Final = 1_000_000_000
 
 
 class TimerCounts(Counts):
@@ -346,6 +350,7 @@ class LoopDriver(Driver):
         wheel_size: The number of buckets of each level.
         arm_alarm: The method that sets the alarm: `call_later` on uvloop, `call_at` on other loops;
             default: the loop's method. A wheel loop passes the method of its base class.
+        clock: Returns seconds; default: the clock of the loop.
 
     Attributes:
         on_wake: Called by the alarm: `run_slice`, or `ring` of the bell that a driver task awaits.
@@ -357,15 +362,16 @@ class LoopDriver(Driver):
         tick_ns: int,
         wheel_size: int,
         arm_alarm: Callable[..., object] | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        time = type(loop).time
-        on_uvloop = getattr(time, "__module__", "") == "uvloop.loop"
+        loop_time = type(loop).time
+        on_uvloop = getattr(loop_time, "__module__", "") == "uvloop.loop"
         # `time` of both kinds of loop is the monotonic clock. uvloop truncates it to milliseconds,
         # and a delay that is counted from a truncated "now" ends early.
-        reads_monotonic = on_uvloop or time is BaseEventLoop.time
-        super().__init__(
-            monotonic_clock() if reads_monotonic else loop.time, tick_ns, wheel_size, loop
-        )
+        reads_monotonic = on_uvloop or loop_time is BaseEventLoop.time
+        if clock is None:
+            clock = monotonic_clock() if reads_monotonic else loop.time
+        super().__init__(clock, tick_ns, wheel_size, loop)
         self.own_loop = loop
         self.on_wake: Callable[[], object] = self.run_slice
         self._on_uvloop = on_uvloop
@@ -416,6 +422,31 @@ class LoopDriver(Driver):
             self._alarm.cancel()
             self._alarm = None
         super().close()
+
+
+class BoottimeDriver(LoopDriver):
+    """A driver whose clock includes the time for which the machine was suspended.
+
+    The loop's clock stands still meanwhile. While a deadline is pending, the driver therefore wakes
+    up at least once per second.
+    """
+
+    def wake_at(self, due_ns: i64, now_ns: i64) -> None:
+        delay_ns = max(0, min(due_ns - now_ns, _LONGEST_BOOTTIME_SLEEP_NS))
+        # Whole milliseconds, because uvloop rounds 0.4 ms down, and the driver would spin.
+        milliseconds = -(-delay_ns // _MILLISECOND)
+        alarm = self.own_loop.call_later(int(milliseconds) / 1e3, self.wake, context=self._context)
+        self._replace_alarm(alarm, due_ns)
+
+
+def boottime_clock() -> Callable[[], float] | None:
+    """Return a function that reads CLOCK_BOOTTIME in seconds; None if the system has no such clock.
+
+    Only Linux has this clock.
+    """
+    read = getattr(time, "clock_gettime", None)
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return None if read is None or clock is None else partial(read, clock)
 
 
 class Bell:

@@ -314,7 +314,7 @@ def _deadline_after(driver: Driver, delay: object) -> i64:
     if delay_ns == FOREVER:
         return FOREVER
     loop = driver.loop
-    if delay_ns <= 0 and loop is not None:
+    if delay_ns <= 0 and loop is not None and driver.reads_monotonic:
         # `when()` must not be after `loop.time()`, which on uvloop is up to 1 ms behind the clock.
         return clock_to_ns(loop.time()) + delay_ns
     return driver.deadline_after(delay_ns)

@@ -11,11 +11,11 @@ from typing import Any, Final, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from mypy_extensions import i64
 
-from aiowheel._arguments import safe_repr
-from aiowheel._types import Count, Delay, Missed
+from aiowheel._arguments import checked_choice, safe_repr
+from aiowheel._types import Clock, Count, Delay, Missed
 from aiowheel._units import delay_to_ns, ns_to_seconds
 from aiowheel.errors import TimerClosedError
-from aiowheel.timer._driver import Driver, LoopDriver
+from aiowheel.timer._driver import BoottimeDriver, Driver, LoopDriver, boottime_clock
 from aiowheel.timer._driver_task import DriverTask, close_timer
 from aiowheel.timer._handle import TimerHandle, armed_after, armed_at
 from aiowheel.timer._periodic import Periodic, Schedule
@@ -36,6 +36,7 @@ from aiowheel.wheel._wheel import checked_wheel_size
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+_CLOCKS: Final = ("monotonic", "boottime")
 _SHARED: Final = (
     "the shared timer of a loop serves all of its users and closes with the loop; "
     "to close a timer earlier, make one: `async with Timer()`"
@@ -56,25 +57,33 @@ class Timer:
     Args:
         tick: The width of a bucket, from 1 microsecond to 1 hour; deadlines are late by up to this.
         wheel_size: The number of buckets of each level, from 2 to 2**24.
+        clock: "monotonic" is the clock of the loop. On Linux it stands still while the machine is
+            suspended. "boottime" is CLOCK_BOOTTIME of Linux, which does not: a deadline that passed
+            during a suspension fires within a second after it. For that, the timer wakes up each
+            second while a deadline is pending.
 
     Raises:
-        TypeError: An argument is not a number.
+        TypeError: *tick* or *wheel_size* is not a number, or *clock* is not a string.
         ValueError: An argument is out of range.
     """
 
     # Defaults for a subclass that does not call `super().__init__()`.
     _driver: Driver | None = None
+    _clock: Callable[[], float] | None = None
     _tick_ns: i64 = 0
     _wheel_size: int = 0
     _is_shared: bool = False
     _driver_task: DriverTask | None = None
     _tasks: PeriodicTasks | None = None
 
-    def __init__(self, *, tick: Delay = 0.001, wheel_size: Count = 256) -> None:
+    def __init__(
+        self, *, tick: Delay = 0.001, wheel_size: Count = 256, clock: Clock = "monotonic"
+    ) -> None:
         self._tick_ns = delay_to_ns("tick", tick)
         if not 1_000 <= self._tick_ns <= 3_600_000_000_000:
             raise ValueError(f"tick must be from 1 microsecond to 1 hour, got {safe_repr(tick)}")
         self._wheel_size = checked_wheel_size(wheel_size)
+        self._clock = _checked_clock(clock)  # None: the clock of the loop
         self._driver = None  # None until the timer is entered, like the three below
         self._threads: Threads | None = None
         self._tasks = None
@@ -104,7 +113,12 @@ class Timer:
             raise RuntimeError(_SHARED)
         if self._driver is not None:
             raise TimerClosedError("a Timer can be entered once; make another")
-        driver = LoopDriver(get_running_loop(), self._tick_ns, self._wheel_size)
+        loop = get_running_loop()
+        driver = (
+            LoopDriver(loop, self._tick_ns, self._wheel_size)
+            if self._clock is None
+            else BoottimeDriver(loop, self._tick_ns, self._wheel_size, clock=self._clock)
+        )
         self._run_on(driver, outlives_cancelling=True)
         self._driver_task = DriverTask(driver)
         return self
@@ -352,7 +366,7 @@ class Timer:
     # --- inspection -------------------------------------------------------------------------
 
     def time(self) -> float:
-        """Return the time in seconds on the scale of `loop.time()`."""
+        """Return the time in seconds: `loop.time()`, or the time since boot for "boottime"."""
         return self._entered_driver().clock()
 
     @property
@@ -378,3 +392,13 @@ class Timer:
         else:
             state = "closed" if self._driver.closed else f"pending={len(self)}"
         return f"<{type(self).__name__} tick={ns_to_seconds(self._tick_ns)} {state}>"
+
+
+def _checked_clock(clock: object) -> Callable[[], float] | None:
+    """Return the function that reads the clock named *clock*; None for the clock of the loop."""
+    if checked_choice("clock", clock, _CLOCKS) == "monotonic":
+        return None
+    read = boottime_clock()
+    if read is None:
+        raise ValueError("clock must be 'monotonic' on a system other than Linux, got 'boottime'")
+    return read

@@ -77,6 +77,7 @@ def constructors() -> None:
     """Pass wrong arguments to constructors of timers, wheels and loops."""
     aiowheel.Timer(tick="1 ms")  # expect: arg-type
     aiowheel.Timer(wheel_size=1.5)  # expect: arg-type
+    aiowheel.Timer(clock="wall")  # expect: arg-type
     aiowheel.Timer(0.001)  # expect: call-arg
     aiowheel.ManualTimer().advance(None)  # expect: arg-type
     aiowheel.TimingWheel(0.001)  # expect: arg-type
