@@ -4,9 +4,9 @@ The ordinary run follows the pages in the environment of the tests. `make test-s
 the wheel and follows README.md and the pages from an empty environment.
 
 A `python` block with a title is saved under that name. A `console` block is run, and the text below
-a command must be its output; `...` stands for any text. A console with a title is another terminal:
-its command may keep running, and a `text` block of the same title is its final output. The first
-terminal runs the server.
+a command must be its output; `...` stands for any text. A here-document that ends with `END` writes
+a file. A console with a title is another terminal: its command may keep running, and a `text` block
+of the same title is its final output. The first terminal runs the server.
 """
 
 import contextlib
@@ -29,6 +29,12 @@ pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 SERVERS_PAGE = ROOT / "docs/how-to/run-any-server.md"
+# Sections whose commands write their own input.
+LOGS = [
+    (ROOT / "README.md", "Data"),
+    (ROOT / "docs/how-to/detect-idle-clients.md", "From an access log"),
+    (ROOT / "docs/how-to/detect-idle-clients.md", "From nested JSON"),
+]
 TUTORIAL = [
     ROOT / "docs/tutorial" / name
     for name in ("request-timeouts.md", "long-poll.md", "virtual-time.md", "dashboard.md")
@@ -64,6 +70,7 @@ class Reader:
         programs.mkdir(parents=True)
         for name, module in {
             "python": "",
+            "aiowheel": "-m aiowheel",
             "uvicorn": "-m uvicorn",
             "gunicorn": "-m gunicorn",
         }.items():
@@ -95,6 +102,8 @@ class Reader:
     def _type(self, text: str, title: str | None) -> None:
         for each in text.removeprefix("$ ").split("\n$ "):
             command, _, expected = each.partition("\n")
+            if command.endswith("<<'END'"):
+                command, expected = each, ""
             if command.startswith(INSTALLS):
                 if self._package is None:
                     continue
@@ -162,6 +171,12 @@ class Reader:
         self._terminals.clear()
 
 
+def section(page: str, title: str) -> str:
+    """Return the section of the page with this title."""
+    (found,) = (each for each in page.split("\n## ") if each.startswith(f"{title}\n"))
+    return found
+
+
 @pytest.fixture
 def reader(tmp_path: Path) -> Reader:
     """Return a reader with all packages installed."""
@@ -182,10 +197,15 @@ def test_the_tutorial_can_be_followed(page: Path, reader: Reader) -> None:
 def test_a_server_runs_on_the_wheel(server: str, reader: Reader) -> None:
     """Each server works as its section describes, after the application of the page's start."""
     pytest.importorskip(server, reason=f"{server} is not installed")
-    head, *sections = SERVERS_PAGE.read_text("utf-8").split("\n## ")
-    (section,) = (each for each in sections if each.startswith(f"{server}\n"))
+    page = SERVERS_PAGE.read_text("utf-8")
 
-    reader.follow(head + "\n" + section)
+    reader.follow(page.partition("\n## ")[0] + "\n" + section(page, server))
+
+
+@pytest.mark.parametrize(("page", "title"), LOGS, ids=lambda value: getattr(value, "stem", value))
+def test_a_log_on_a_page_has_its_idle_clients(page: Path, title: str, reader: Reader) -> None:
+    """The commands write the log, and print the idle clients as on the page."""
+    reader.follow(section(page.read_text("utf-8"), title))
 
 
 def test_each_tutorial_page_links_to_the_next() -> None:
