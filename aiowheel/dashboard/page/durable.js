@@ -81,7 +81,7 @@ function drawHours(box, { hours, pending, overdue }) {
     element("i"), element("span")), (bin, number, hour) => {
     bin.firstChild.style.height = `${(number / most) * 100}%`;
     bin.firstChild.className = number ? "" : "none";
-    const what = hour === 0 ? `within an hour, ${plural(overdue, "late one")} included` : `in ${hour} to ${hour + 1} hours`;
+    const what = hour === 0 ? `within an hour, ${plural(overdue, "late timer")} included` : `in ${hour} to ${hour + 1} hours`;
     bin.title = `${count(number)} due ${what}`;
     put(bin.lastChild, hour % 6 === 0 || hour === 23 ? `${hour} h` : "");
   });

@@ -77,7 +77,7 @@ function choose(process) {
 function pause(wanted) {
   paused = wanted;
   byId("pause").setAttribute("aria-pressed", String(paused));
-  byId("pause").textContent = paused ? "Go on" : "Pause";
+  byId("pause").textContent = paused ? "Resume" : "Pause";
   if (paused) {
     close();
     say("paused", "paused");
@@ -157,7 +157,7 @@ function drawIdle() {
   if (box.hidden) return;
   const [code, purgatory] = [box.querySelector("code"), last.purgatories.length > 0];
   put(box.querySelector(".note"), example
-    ? "Paste this into a shell to see it move:"
+    ? "Paste this into a shell to see the wheel turn:"
     : `Add this to a coroutine of your application, where ${purgatory ? "purgatory" : "timer"} is the one shown here, to see it move:`);
   put(code, example ? example.replaceAll("{origin}", location.origin) : purgatory
     ? 'for n in range(100): purgatory.wait_until({"demo": 1}, timeout=n / 3)'
@@ -181,7 +181,7 @@ const TILES = [
   ["Fired per second", (point) => point.fired],
   ["Cancelled per second", (point) => point.cancelled],
   ["Wake-ups per second", (point) => point.wakeups],
-  ["Refiled per second", (point) => point.cascaded],
+  ["Cascaded per second", (point) => point.cascaded],
 ];
 
 function drawTiles(isNew) {
@@ -214,8 +214,8 @@ function drawLateness() {
   const [half, most99] = [0.5, 0.99].map((q) => history.quantile(late, q));
   put(byId("lateness-summary"), fired
     ? `${plural(fired, "deadline")} fired in this time: half within ${seconds(half)}, `
-      + `${share(0.99)} within ${seconds(most99)}. All since the start: within ${seconds(last.latest)}.`
-    : last.fired ? "Nothing has fired in the last minute." : "Nothing has fired yet.");
+      + `${share(0.99)} within ${seconds(most99)}. Since the start, all within ${seconds(last.latest)}.`
+    : last.fired ? "No deadline fired in the last minute." : "No deadline has fired yet.");
 }
 
 // --- animated between snapshots ---

@@ -3,7 +3,7 @@
 import { element, list, put } from "./element.js";
 import { count, plural, putNumber, seconds } from "./words.js";
 
-const HEAD = ["Process", "Build", "Pending", "Waiting", "Fired per second", "Latest ever"];
+const HEAD = ["Process", "Build", "Pending", "Waiting", "Fired per second", "Most lateness"];
 
 export function drawProcesses(place, processes, chosen, choose) {
   place.hidden = processes.length < 2 && !chosen;

@@ -26,7 +26,7 @@ export function drawPurgatories(place, purgatories, { isNew, process, isPaused }
     box.details.process = process;
     drawKeys(box.querySelector(".keys"), now.keys, box.details);
     drawOldest(box.querySelector(".oldest tbody"), now.oldest, box.details);
-    put(box.querySelector(".empty"), now.oldest.length ? "" : "Nothing waits.");
+    put(box.querySelector(".empty"), now.oldest.length ? "" : "No operation is pending.");
     box.querySelector(".oldest").hidden = !now.oldest.length;
     drawEnded(box.querySelector(".ended"), now);
   });

@@ -22,7 +22,7 @@ def origin_of(trace: str | os.PathLike[str]) -> dict[str, str]:
     """
     folder = local_path(str(trace))
     if folder is None:
-        place, recorders = str(trace), "not known: only folders of this machine say so"
+        place, recorders = str(trace), "not known: the trace is not on this machine"
     else:
         place, recorders = str(folder.resolve()), _recorders(folder)
     return {"trace": place, "recorded by": recorders, "read by": str(build_info())}
@@ -34,5 +34,5 @@ def _recorders(folder: os.PathLike[str]) -> str:
     more = len(known) - _MOST
     known[_MOST:] = [f"{more} more"] if more > 0 else []
     if None in found:
-        known.append("files that do not say")
+        known.append("files without a recorder")
     return "; ".join(known)
