@@ -138,7 +138,7 @@ def test_completions_after_the_deadline_are_counted(
 
     printed = capsys.readouterr().out
     assert "1 of the replayed timeouts ended in the trace after their deadline" in printed
-    assert "recorded by  files without a recorder" in printed
+    assert "recorded by  some files name no recorder" in printed
     found = replay_trace(tmp_path, tick_ns=MS, wheel_size=256)
     assert (found.recorded["expired"], found.replayed["expired"], found.ended_late) == (1, 2, 1)
 

@@ -34,5 +34,5 @@ def _recorders(folder: os.PathLike[str]) -> str:
     more = len(known) - _MOST
     known[_MOST:] = [f"{more} more"] if more > 0 else []
     if None in found:
-        known.append("files without a recorder")
+        known.append("some files name no recorder")
     return "; ".join(known)
