@@ -29,7 +29,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number shown.")]
 
 durable: typer.Typer = typer.Typer(
-    rich_markup_mode=None, no_args_is_help=True, help="Read and change a store of durable timers."
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="""Read and change a store of durable timers.
+
+    \b
+    Example:
+      aiowheel durable list app.db
+      aiowheel durable redrive app.db 3
+    """,
 )
 
 
