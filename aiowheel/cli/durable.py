@@ -292,7 +292,9 @@ def check(store: Where, *, json: Json = False) -> None:
     Example:
       aiowheel durable check app.db --json
     """
-    flaws = _with_store(store, lambda opened: opened.check())
+    with Progress() as progress:
+        progress.show("checking")
+        flaws = _with_store(store, lambda opened: opened.check())
     if json:
         print_json({"flaws": flaws})
     else:
