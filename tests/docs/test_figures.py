@@ -12,6 +12,7 @@ SIDES = {
     "aiowheel": ("aiowheel, asyncio", "aiowheel, uvloop"),
     "asyncio": ("own, asyncio",),
     "uvloop": ("own, uvloop",),
+    "rloop": ("own, rloop",),
 }
 
 
@@ -32,12 +33,19 @@ def test_a_front_page_shows_measured_figures(name: str) -> None:
     contenders = [cell.strip() for cell in header.split("|")]
 
     for line in table.splitlines():
-        what, *numbers = [cell.strip() for cell in line.strip("|").split("|")]
-        for contender, number in zip(contenders, numbers, strict=True):
-            if contender in SIDES:
-                found = any(
-                    row[1] in SIDES[contender] and number in row for row in rows if len(row) > 2
-                )
-            else:
-                found = number == "-" or f"{number} " in by_hand
-            assert found, f"{what}, {contender}: {number} was not measured"
+        what, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        for title, cell in zip(contenders, cells, strict=True):
+            # "rloop (aiowheel)" has cells such as "828 (366)", of two contenders in one run.
+            pairs = zip(names(title), names(cell), strict=True) if cell != "-" else ()
+            for contender, number in pairs:
+                if contender in SIDES:
+                    sides = SIDES[contender]
+                    found = any(row[1] in sides and number in row for row in rows if len(row) > 2)
+                else:
+                    found = f"{number} " in by_hand
+                assert found, f"{what}, {contender}: {number} was not measured"
+
+
+def names(cell: str) -> list[str]:
+    """Return the two parts of `a (b)`, or *cell* alone."""
+    return cell.removesuffix(")").split(" (")
