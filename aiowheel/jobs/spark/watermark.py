@@ -1,9 +1,8 @@
 """Conversion between the times of a trace and Spark's watermark. Rank 5.
 
 Spark's event time is in microseconds, its watermark in milliseconds, the times of a trace in any
-unit.
-The rounding is exact: for a watermark W, a row is late if and only if its time is at or before
-``frontier(W)``.
+unit. The rounding is exact: for a watermark W, a row is late if and only if its time is at or
+before ``frontier(W)``.
 
 All times are shifted by a millisecond: the watermark of a stream without rows is 0, and Spark would
 drop a row at time 0, which is not later than that.
