@@ -12,6 +12,7 @@ from aiowheel.jobs.idle.parquet_touches import flaw_of_touch
 from aiowheel.jobs.idle.stream import by_fire, detected
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
+from aiowheel.jobs.spark.processor import shard_of_key
 from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sources import Source, read_touches, readable, unreadable
 from aiowheel.jobs.spark.stream_run import Phase
@@ -116,8 +117,7 @@ class IdleTableStream:
             F.count("reason").alias("rejected"),
             F.sum(F.lit(0)).alias("irregular"),
         )
-        shard = F.pmod(F.xxhash64("key"), F.lit(self.shards)).cast("int").alias("shard")
-        used = readable(seen).select(shard, F.col("t").alias("time"), "key")
+        used = readable(seen).select(shard_of_key(self.shards), F.col("t").alias("time"), "key")
         packs = used.mapInArrow(pack_rows, PACK_DDL).select(
             "shard", "pack", timestamp("latest", self.unit).alias("ts")
         )

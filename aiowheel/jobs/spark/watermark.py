@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.jobs.operations.schemas import per_second
 from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.sources import BINARY_FILES_DDL
 from aiowheel.jobs.spark.uris import spark_path
 from aiowheel.readers import Unit
 from aiowheel.rules import NEVER
@@ -26,8 +27,6 @@ from aiowheel.rules import NEVER
 #: range ends in 2262.
 FLUSH_MS: Final = 9_000_000_000_000
 _FLUSHED_MS: Final = 8_500_000_000_000  # 2239: later than every row, before any flush less lateness
-_FILES_DDL: Final = "path string, modificationTime timestamp, length bigint, content binary"
-
 _SHIFT_US: Final = 1_000
 
 
@@ -51,9 +50,16 @@ def timestamps(times: list[int], unit: Unit) -> Any:
     return np.array(micros, dtype="datetime64[us]")
 
 
+def with_watermark(rows: DataFrame, max_lateness_ms: int) -> DataFrame:
+    """Set the watermark on ``ts``: rows up to *max_lateness_ms* behind the newest are not late."""
+    # Spark also drops rows exactly at the watermark; one millisecond more keeps the bound
+    # inclusive.
+    return rows.withWatermark("ts", f"{max_lateness_ms + 1} milliseconds")
+
+
 def flushes(spark: SparkSession, checkpoint: Checkpoint) -> DataFrame:
     """Return ``shard`` and ``ts`` of the flush rows, one for each `send_flush`."""
-    files = spark.readStream.format("binaryFile").schema(_FILES_DDL)
+    files = spark.readStream.format("binaryFile").schema(BINARY_FILES_DDL)
     return files.load(spark_path(checkpoint.flushes)).select(
         F.lit(0).alias("shard"), F.timestamp_millis(F.lit(FLUSH_MS)).alias("ts")
     )
