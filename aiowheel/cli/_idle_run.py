@@ -185,7 +185,7 @@ class IdleRun:
                     else PieceTouches.of(spark, self.inputs, rows)
                 )
                 tasks = tasks_for(touches.size, spark.sparkContext.defaultParallelism)
-                with touches.damage_told(rows):
+                with touches.reader_errors(rows):
                     found = find_idle(touches.rows, self.timeout, parts, tasks)
                 rows.take_over(touches.found(found))
             self.progress.show("writing")
