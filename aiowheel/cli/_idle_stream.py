@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from aiowheel._progress import Progress
 from aiowheel.cli._idle_stream_report import StreamTally, print_stream_report, stream_report
 from aiowheel.cli._idle_table import TableOptions, watched_folder
+from aiowheel.cli._options import on_this_machine, refuse
 from aiowheel.cli._signals import signals_noted
-from aiowheel.cli._spark_options import on_this_machine, refuse
 from aiowheel.cli._stream_run import (
     StreamLimits,
     batch_line,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aiowheel.cli._spark_options import refuse
+from aiowheel.cli._options import refuse
 from aiowheel.errors import BadInputError
 from aiowheel.readers import (
     LATEST_TIME,

@@ -13,7 +13,7 @@ from rich.text import Text
 from aiowheel._printable import printable
 from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_folder
-from aiowheel.cli._spark_options import spark_session
+from aiowheel.cli._options import spark_session
 from aiowheel.jobs.spark.uris import local_path
 
 if TYPE_CHECKING:

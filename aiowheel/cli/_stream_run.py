@@ -16,7 +16,7 @@ import typer
 
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._duration import duration
-from aiowheel.cli._spark_options import on_this_machine
+from aiowheel.cli._options import on_this_machine
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.jobs.spark.progress import BatchCounts
 from aiowheel.jobs.spark.stream_run import StreamRun, Until

@@ -9,11 +9,11 @@ import typer
 from aiowheel.cli._bench_file import Out, publish, publish_summary
 from aiowheel.cli._destination import STANDARD_OUTPUT
 from aiowheel.cli._duration import duration
+from aiowheel.cli._options import Json
 from aiowheel.errors import BadInputError, MissingExtraError
 
 Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, as a trial run.")]
 Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of each side; sides alternate.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 Loops = Annotated[
     list[str] | None,

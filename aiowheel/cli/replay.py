@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiowheel.cli._duration import duration
+from aiowheel.cli._options import Json
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def replay(
     purgatory: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this purgatory; default: all.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Replay a trace in virtual time, on another wheel or with another timeout.
 

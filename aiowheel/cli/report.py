@@ -5,16 +5,14 @@ from typing import Annotated
 
 import typer
 
-from aiowheel.cli._spark_options import Conf, Master, Verbose
+from aiowheel.cli._options import Conf, Json, Master, Trace, Verbose
 from aiowheel.errors import MissingExtraError
 
 _PIPE_WIDTH = 160
 
 
 def report(
-    trace: Annotated[
-        str, typer.Argument(metavar="TRACE", help="Folder of a TraceRecorder, or a URI.")
-    ],
+    trace: Trace,
     *,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the report.")] = Path(
         "report"
@@ -22,7 +20,7 @@ def report(
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Report on a trace: timeouts, their lateness, and the keys concerned.
 

@@ -8,7 +8,7 @@ import typer
 
 from aiowheel._outputs import whole_folder
 from aiowheel.cli._duration import duration
-from aiowheel.cli._spark_options import Conf, Master, Verbose
+from aiowheel.cli._options import Conf, Json, Master, Verbose
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def simulate(
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Run wheels under a random load, in virtual time.
 

@@ -8,7 +8,7 @@ import typer
 
 from aiowheel._outputs import whole_folder
 from aiowheel.cli._duration import duration
-from aiowheel.cli._spark_options import Conf, Master, Verbose
+from aiowheel.cli._options import Conf, Json, Master, Trace, Verbose
 from aiowheel.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -18,9 +18,7 @@ _MOST_ROWS = 12
 
 
 def tune(
-    trace: Annotated[
-        str, typer.Argument(metavar="TRACE", help="Folder of a TraceRecorder, or a URI.")
-    ],
+    trace: Trace,
     *,
     max_lateness: Annotated[float, duration(help="Maximum delay that the wheel may add.")] = 0.01,
     tick: Annotated[
@@ -37,7 +35,7 @@ def tune(
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Find the cheapest wheel for a recorded load, within a bound of lateness.
 
