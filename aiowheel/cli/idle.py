@@ -116,7 +116,7 @@ def idle(
         records_per_batch=records_per_batch,
     )
     if stream:
-        options = StreamOptions(files, out, rejects, ticks, limits, limits.until())
+        options = StreamOptions(files, out, rejects, ticks, limits)
         run_stream(options, table, open_session, as_json=json)
         return
     limits.refuse()

@@ -14,6 +14,7 @@ from aiowheel._printable import printable
 from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._duration import duration
+from aiowheel.cli._job_output import print_result
 from aiowheel.cli._options import (
     Conf,
     Engine,
@@ -24,7 +25,7 @@ from aiowheel.cli._options import (
     refuse,
     spark_session,
 )
-from aiowheel.cli._purgatory_stream import PurgatoryStreamOptions, print_result, run_stream
+from aiowheel.cli._purgatory_stream import PurgatoryStreamOptions, run_stream
 from aiowheel.cli._stream_run import (
     CheckpointFolder,
     DeleteFiles,
@@ -130,7 +131,6 @@ def purgatory(
             tick=tick,
             format=form,
             limits=limits,
-            until=limits.until(),
         )
         run_stream(options, open_session, as_json=json)
         return

@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
+from aiowheel.cli._job_output import job_session, print_json, print_lines
 from aiowheel.cli._options import Conf, Json, Master, Trace, Verbose
 from aiowheel.errors import MissingExtraError
 
@@ -31,8 +33,6 @@ def report(
       aiowheel report trace/ --out report/
       aiowheel report trace/ --master spark://10.0.0.1:7077 --json
     """
-    from aiowheel.cli._job_output import job_session, print_json, print_lines
-
     try:
         from aiowheel.jobs.report.job import run_report
     except ImportError as error:
@@ -45,8 +45,6 @@ def report(
         found = {"operations": result.operations, "origin": dict(result.origin)}
         print_json({**found, "page": str(result.page), "tables": tables})
         return
-    from rich.console import Console
-
     from aiowheel.jobs.report.text import print_report
 
     console = Console()

@@ -8,6 +8,7 @@ import typer
 
 from aiowheel._outputs import whole_folder
 from aiowheel.cli._duration import duration
+from aiowheel.cli._job_output import job_session, print_json, print_lines, print_table
 from aiowheel.cli._options import Conf, Json, Master, Trace, Verbose
 from aiowheel.errors import MissingExtraError
 
@@ -51,7 +52,6 @@ def tune(
         from aiowheel.jobs.wheels.tune import tune as weighed
     except ImportError as error:
         raise MissingExtraError("spark") from error
-    from aiowheel.cli._job_output import job_session
 
     sizes = wheel_size or WHEEL_SIZES
     candidates_of(max_lateness, tick, sizes)  # a wrong value is refused before Spark starts
@@ -81,7 +81,6 @@ def _save(tuning: "Tuning", bound_ns: int, origin: Mapping[str, str], out: Path)
 def _print(
     tuning: "Tuning", origin: Mapping[str, str], page: Path | None, *, as_json: bool
 ) -> None:
-    from aiowheel.cli._job_output import print_json, print_lines, print_table
     from aiowheel.jobs.report.tune_page import COLUMNS, OF_A_CORE
 
     rows = tuning.candidates.to_pylist()
