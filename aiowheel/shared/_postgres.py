@@ -161,8 +161,7 @@ class PostgresCounters:
             raise MissingExtraError("postgres")
         self._dsn = checked_str("dsn", dsn)
         self._name = checked_name(name)
-        self._logged = checked_bool("logged", logged)
-        self._schema = _SCHEMA.format(name, "" if logged else "UNLOGGED")
+        self._schema = _SCHEMA.format(name, "" if checked_bool("logged", logged) else "UNLOGGED")
         self._raise = _RAISE.format(name)
         self._add_one = _ADD_ONE.format(name)
         self._read = _READ.format(name)
@@ -292,7 +291,7 @@ class PostgresCounters:
     async def forget(self, keys: Collection[str]) -> None:
         """Remove counters; see `CounterStore`."""
         async with self._writing.use() as connection:
-            await connection.execute(self._forget, sorted(keys))
+            await self.forget_in(connection, keys)
 
     async def aclose(self) -> None:
         """Close the connections; see `CounterStore`."""
