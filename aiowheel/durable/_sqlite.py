@@ -88,19 +88,17 @@ class SQLiteStore(Store):
 
     async def open(self, *, create: bool = True) -> None:
         """Connect, and create the tables if there are none."""
+        if not create and not self.path.exists():  # SQLite would create it
+            raise StoreError(f"{self.path}: no such file")
         try:
-            self._check_exists(create=create)
-            self.partitions = await self._run(
-                self._writer,
-                lambda connection: _prepare(connection, self._given_partitions, create=create),
+            self.partitions = await self._write(
+                lambda connection: statements.prepare(
+                    connection, self._given_partitions, _PARTITIONS, create=create
+                )
             )
         except StoreError:
             await self.close()
             raise
-
-    def _check_exists(self, *, create: bool) -> None:
-        if not create and not self.path.exists():  # SQLite would create it
-            raise StoreError(f"{self.path}: no such file")
 
     async def close(self) -> None:
         """Close the connections and end the threads."""
@@ -327,14 +325,3 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
 
 def _opened(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
-
-
-def _prepare(connection: sqlite3.Connection, partitions: int | None, *, create: bool) -> int:
-    """Create the tables, or check existing ones; return their number of partitions."""
-    with transaction(connection):
-        exists = connection.execute(
-            "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'aiowheel_meta'"
-        ).fetchone()
-        if not exists:
-            statements.create(connection, partitions or _PARTITIONS, allowed=create)
-        return statements.partitions_of_tables(connection, partitions)

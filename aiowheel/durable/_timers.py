@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple, Self, TypeVar
 
-from aiowheel._arguments import checked_choice, checked_int, safe_repr
+from aiowheel._arguments import checked_choice, checked_int, checked_str, safe_repr
 from aiowheel._events import emit
 from aiowheel._printable import is_unicode
 from aiowheel._types import Count, Delay
@@ -456,10 +456,9 @@ class DurableTimers:
         """
         self._check_open()
         recurrence = recurrence_of(rule, missed)
-        now_us = self._clock.now_us()
-        first_us = recurrence.rule.after(now_us) if first is None else None
-        due: Due = to_datetime(first_us) if first_us is not None else first  # type: ignore[assignment]
-        put = self._put_of(name, handler, due, payload, "replace")
+        if first is None:
+            first = to_datetime(recurrence.rule.after(self._clock.now_us()))
+        put = self._put_of(name, handler, first, payload, "replace")
         put = put._replace(recurrence=recurrence.as_text(), if_exists="revise")
         return await self._committer.submit((put,), _is_written)
 
@@ -587,11 +586,10 @@ def _is_written(results: Sequence[Result]) -> bool:
 
 
 def _checked_name(argument: str, name: object) -> str:
-    if not isinstance(name, str):
-        raise TypeError(f"{argument} must be a str, got {safe_repr(name)}")
-    if 1 <= len(name) <= LONGEST_NAME and "\x00" not in name and is_unicode(name):
-        return name
+    text = checked_str(argument, name)
+    if 1 <= len(text) <= LONGEST_NAME and "\x00" not in text and is_unicode(text):
+        return text
     raise ValueError(
         f"{argument} must be from 1 to {LONGEST_NAME} characters without NUL and lone surrogates, "
-        f"got {safe_repr(name[:60])}"
+        f"got {safe_repr(text[:60])}"
     )
