@@ -39,13 +39,12 @@ from aiowheel.cli._stream_run import (
     checkpoint_of,
 )
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+from aiowheel.jobs.operations.shard import LONGEST_TICK
 from aiowheel.jobs.spark.uris import inside, local_path
 from aiowheel.readers import Format, Unit
 
 if TYPE_CHECKING:
     from aiowheel.jobs.operations.results import PurgatoryResult
-
-LONGEST_TICK = 3_600_000_000_000  # the limit of `Timer`, in nanoseconds
 
 
 class TraceFormat(StrEnum):

@@ -18,13 +18,11 @@ from aiowheel.jobs.spark.sources import Source, read_touches, readable, unreadab
 from aiowheel.jobs.spark.stream_run import Phase
 from aiowheel.jobs.spark.targets import Sink, open_sink
 from aiowheel.jobs.spark.uris import whole_uri
-from aiowheel.jobs.spark.watermark import flushes, latest_now, timestamp
+from aiowheel.jobs.spark.watermark import DAY_MS, flushes, latest_now, timestamp
 from aiowheel.readers import Unit
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
-
-_AHEAD_MS = 86_400_000
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ class IdleTableStream:
         return start_query(found, "aiowheel-idle", self.checkpoint, phase, write)
 
     def _found(self, spark: SparkSession, phase: Phase) -> DataFrame:
-        latest = latest_now(self.unit, _AHEAD_MS) if self.latest is None else F.lit(self.latest)
+        latest = latest_now(self.unit, DAY_MS) if self.latest is None else F.lit(self.latest)
         flaw = flaw_of_touch(self.earliest, F.least(latest, F.lit(self.limit)))
         delete = self.touches.delete and phase is not Phase.FINISH  # which reads no file
         touches = replace(self.touches, delete=delete)

@@ -27,6 +27,8 @@ from aiowheel.rules import NEVER
 #: range ends in 2262.
 FLUSH_MS: Final = 9_000_000_000_000
 _FLUSHED_MS: Final = 8_500_000_000_000  # 2239: later than every row, before any flush less lateness
+#: The usual argument of `latest_now`.
+DAY_MS: Final = 86_400_000
 _SHIFT_US: Final = 1_000
 
 
