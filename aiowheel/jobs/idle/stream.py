@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
-from aiowheel.jobs.idle.merge import merged_parts
+from aiowheel.jobs.idle.merge import events_in, merged_parts
 from aiowheel.jobs.idle.processor import EVENTS_DDL, IdleProcessor
 from aiowheel.jobs.idle.touch_files import TOUCHES_DDL, TouchFiles
 from aiowheel.jobs.spark.checkpoint import Checkpoint
@@ -156,5 +156,4 @@ def read_idle_events(folder: Path) -> Iterator[tuple[int, str]]:
     """Yield the events that a stream has found so far, by fire time and key, without Spark."""
     for batch in batch_folders(folder):
         for rows in merged_parts(sorted(batch.glob("*.parquet"))):
-            columns = rows.to_pydict()
-            yield from zip(columns["fire"], columns["key"], strict=True)
+            yield from events_in(rows)
