@@ -550,28 +550,13 @@ class DurableTimers:
 
     def statistics(self) -> DurableStatistics:
         """Return a snapshot of the counts of this process. O(size of the histograms)."""
-        counts = self._counts
-        is_built = hasattr(self, "_runner")
-        return DurableStatistics(
-            resident=len(self._window.resident) if is_built else 0,
-            ready=sum(entry.row is not None for entry in self._runner.ready) if is_built else 0,
-            in_flight=len(self._runner.unsettled) if is_built else 0,
-            partitions=len(self._window.held) if is_built else 0,
-            scheduled=counts.scheduled,
-            cancelled=counts.cancelled,
-            rescheduled=counts.rescheduled,
-            fired=counts.fired,
-            acknowledged=counts.acknowledged,
-            retried=counts.retried,
-            dead=counts.dead,
-            skipped=counts.skipped,
-            stale=counts.stale,
-            commits=counts.commits,
-            committed=counts.committed,
-            lease_changes=counts.lease_changes,
-            store_errors=counts.store_errors,
-            lateness=counts.lateness.copy(),
-            commit_times=counts.commit_times.copy(),
+        if not hasattr(self, "_runner"):  # not entered yet
+            return self._counts.snapshot()
+        return self._counts.snapshot(
+            resident=len(self._window.resident),
+            ready=sum(entry.row is not None for entry in self._runner.ready),
+            in_flight=len(self._runner.unsettled),
+            partitions=len(self._window.held),
         )
 
     def __repr__(self) -> str:

@@ -353,19 +353,17 @@ class PostgresCounters:
 
 def _parts(items: Sequence[tuple[str, int]]) -> list[str]:
     """Return JSON objects of these values, each short enough for one NOTIFY."""
-    parts: list[str] = []
-    items_here: list[str] = []
-    size = 0
+    parts: list[list[str]] = []
+    room = 0
     for key, value in items:
         item = f"{json.dumps(key, ensure_ascii=False)}:{value}"
-        size += len(item.encode()) + 1
-        if size > _PAYLOAD:
-            parts.append(f"{{{','.join(items_here)}}}")
-            items_here, size = [], len(item.encode()) + 1
-        items_here.append(item)
-    if items_here:
-        parts.append(f"{{{','.join(items_here)}}}")
-    return parts
+        size = len(item.encode()) + 1
+        if size > room:
+            parts.append([])
+            room = _PAYLOAD
+        parts[-1].append(item)
+        room -= size
+    return [f"{{{','.join(part)}}}" for part in parts]
 
 
 def _keys_per_part(keys: Collection[str]) -> int:

@@ -516,7 +516,7 @@ def test_a_worker_that_is_ready_after_the_stop_changes_nothing(tmp_path: Path) -
 def refuse_processes(monkeypatch: pytest.MonkeyPatch, *refused: int) -> None:
     """Make the system refuse the processes with these numbers, counted from 1."""
     count = itertools.count(1)
-    popen = subprocess.Popen
+    popen: type[subprocess.Popen[bytes]] = subprocess.Popen
 
     def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
         if next(count) in refused:
