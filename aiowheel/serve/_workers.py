@@ -293,7 +293,7 @@ class Workers:
             process, channel = self._spawn(number)
         except OSError as error:  # the machine has no process, memory or descriptor left
             reason = f"worker {number} cannot be started: {error.strerror}"
-            self._replace(number, generation, reason, 2 * pause)
+            self._start_again(number, generation, reason, 2 * pause)
             return
         worker = _Worker(number, generation, process, channel, time.monotonic(), pause)
         self._workers.add(worker)
@@ -344,12 +344,12 @@ class Workers:
             reason = f"worker {worker.number} ended {how}"
         lived = time.monotonic() - worker.started
         pause = 0.0 if lived > _LONG_LIFE else 2 * worker.pause
-        self._replace(worker.number, worker.generation, reason, pause, is_named=mark != _FAILED)
+        self._start_again(worker.number, worker.generation, reason, pause, is_named=mark != _FAILED)
 
-    def _replace(
+    def _start_again(
         self, number: int, generation: int, reason: str, pause: float, *, is_named: bool = True
     ) -> None:
-        """Schedule the replacement of a worker that has ended or could not be started.
+        """Start a worker again, later, that has ended or could not be started.
 
         Args:
             number: Number of the worker.
