@@ -7,6 +7,8 @@ from typing import Any
 
 import typer
 
+from aiowheel.errors import BadInputError
+
 #: Seconds of each unit. The units of one text must follow each other in this order.
 UNITS = {
     "d": Decimal(86_400),
@@ -67,6 +69,17 @@ def duration(
         return seconds
 
     return typer.Option(*names, help=help, metavar="DURATION", parser=checked, **more)
+
+
+def checked_ns(option: str, seconds: float) -> int:
+    """Return the nanoseconds of an option for a simulated wheel.
+
+    Raises:
+        BadInputError: The duration is below a nanosecond, or above 1e9 seconds.
+    """
+    if not 1e-9 <= seconds <= 1e9:
+        raise BadInputError(f"{option} must be from 1e-09 to 1e+09 s, got {seconds:g}")
+    return round(seconds * 1e9)
 
 
 def _shown(seconds: float) -> str:

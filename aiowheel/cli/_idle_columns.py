@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aiowheel.cli._destination import open_destination
-from aiowheel.cli._idle_file import HEADER, SHOWN, Event, IdleSummary, Summarizer
+from aiowheel.cli._idle_file import HEADER, SHOWN, IdleSummary, Summarizer
+from aiowheel.jobs.idle.merge import events_in
 
 _NEEDS_CARE = (b",", b'"', b"\r")
 
@@ -28,7 +29,7 @@ def write_idle_columns(batches: Iterable[pa.RecordBatch], path: Path) -> IdleSum
             lines = _lines(batch)
             file.buffer.write(_rows(batch, lines))
             first, last = batch.slice(0, SHOWN), batch.slice(max(0, batch.num_rows - SHOWN))
-            summarizer.add(lines, batch.num_rows, _events(first), _events(last))
+            summarizer.add(lines, batch.num_rows, [*events_in(first)], [*events_in(last)])
         return summarizer.summary()
 
 
@@ -48,10 +49,5 @@ def _rows(batch: pa.RecordBatch, lines: bytes) -> bytes:
     if plain and not any(sign in lines for sign in _NEEDS_CARE):
         return lines.replace(b"\t", b",")
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(_events(batch))
+    csv.writer(text, lineterminator="\n").writerows(events_in(batch))
     return text.getvalue().encode()
-
-
-def _events(batch: pa.RecordBatch) -> list[Event]:
-    fires, keys = (batch.column(name).to_pylist() for name in ("fire", "key"))
-    return list(zip(fires, keys, strict=True))

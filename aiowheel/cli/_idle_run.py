@@ -7,7 +7,6 @@ import time as clock
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,19 +15,13 @@ from aiowheel.cli._destination import STANDARD_OUTPUT, check_destination
 from aiowheel.cli._idle_file import IdleSummary, write_idle_events
 from aiowheel.cli._idle_report import IdleReport, print_remarks, print_report
 from aiowheel.cli._idle_table import TableOptions
+from aiowheel.cli._options import Engine
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.readers import Batch, Inputs, TimedRows, TimeOrder, write_rejects
 from aiowheel.recipes._idle_trace import idle_events
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-class Engine(StrEnum):
-    """The engines that find idle events; both write the same file, byte for byte."""
-
-    WHEEL = "wheel"
-    SPARK = "spark"
 
 
 OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
@@ -185,7 +178,7 @@ class IdleRun:
                     else PieceTouches.of(spark, self.inputs, rows)
                 )
                 tasks = tasks_for(touches.size, spark.sparkContext.defaultParallelism)
-                with touches.damage_told(rows):
+                with touches.reader_errors(rows):
                     found = find_idle(touches.rows, self.timeout, parts, tasks)
                 rows.take_over(touches.found(found))
             self.progress.show("writing")

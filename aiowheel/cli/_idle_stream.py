@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from aiowheel._progress import Progress
 from aiowheel.cli._idle_stream_report import StreamTally, print_stream_report, stream_report
 from aiowheel.cli._idle_table import TableOptions, watched_folder
+from aiowheel.cli._options import on_this_machine, refuse
 from aiowheel.cli._signals import signals_noted
-from aiowheel.cli._spark_options import on_this_machine, refuse
 from aiowheel.cli._stream_run import (
     StreamLimits,
     batch_line,
@@ -43,7 +43,6 @@ class StreamOptions:
             table as the result, they are only counted.
         timeout: Timeout in the unit of the rows.
         limits: The options of all streams.
-        until: Condition of the end.
     """
 
     touches: list[str]
@@ -51,7 +50,6 @@ class StreamOptions:
     rejects: str | None
     timeout: int
     limits: StreamLimits
-    until: Until
 
     @property
     def is_of_files(self) -> bool:
@@ -75,6 +73,7 @@ def run_stream(
         AiowheelError: Spark fails; a later run continues after the last finished micro-batch.
     """
     started = clock.perf_counter()
+    until = options.limits.until()
     tally = StreamTally(batch_line(as_json=as_json))
     with signals_noted() as stop, Progress() as progress:
         stream = _stream(options, table)
@@ -85,7 +84,7 @@ def run_stream(
             uris = [*options.touches, options.out, *([options.rejects] if options.rejects else [])]
             with open_session(uris=uris) as spark:
                 progress.show(f"watching {options.touches[0]}")
-                ended = run_until_stopped(StreamRun(stream, spark, tally.take), options.until, stop)
+                ended = run_until_stopped(StreamRun(stream, spark, tally.take), until, stop)
     print_stream_report(
         stream_report(stream, options.out, ended, tally, clock.perf_counter() - started),
         _rejects_hint(options),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class StreamTally(BatchTally):
     """Totals over the micro-batches of an idle stream."""
 
-    def __init__(self, report: ReportBatch | None = None) -> None:
+    def __init__(self, report: ReportBatch) -> None:
         super().__init__(report)
         self.rows = self.rejected = self.irregular = self.late = 0
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aiowheel.cli._spark_options import refuse
+from aiowheel.cli._options import refuse
 from aiowheel.errors import BadInputError
 from aiowheel.readers import (
     LATEST_TIME,
@@ -92,8 +92,9 @@ class TableOptions:
     def bounds_of_stream(self, timeout: int) -> tuple[int | None, int]:
         """Return the latest accepted time, None for a day from now, and its upper limit."""
         from aiowheel.jobs.idle.processor import LATEST_SECOND
+        from aiowheel.jobs.operations.schemas import per_second
 
-        limit = min(LATEST_TIME - timeout, LATEST_SECOND * int(10**self.unit.digits))
+        limit = min(LATEST_TIME - timeout, LATEST_SECOND * per_second(self.unit))
         return None if self.latest is None else self._latest(limit), limit
 
     def refuse_columns(self, why: str) -> None:

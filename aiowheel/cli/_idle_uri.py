@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING
 
 from aiowheel._progress import Progress
-from aiowheel.cli._purgatory_stream import print_result
+from aiowheel.cli._job_output import print_result
 from aiowheel.errors import BadInputError, MissingExtraError
 from aiowheel.readers import Format, Unit
 

@@ -2,9 +2,9 @@
 
 import contextlib
 import json
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -13,7 +13,7 @@ from rich.text import Text
 from aiowheel._printable import printable
 from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_folder
-from aiowheel.cli._spark_options import spark_session
+from aiowheel.cli._options import spark_session
 from aiowheel.jobs.spark.uris import local_path
 
 if TYPE_CHECKING:
@@ -113,6 +113,19 @@ def print_lines(lines: Iterable[tuple[str, object]], *, to_stderr: bool = False)
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"{name:<{width}}  {value}", file=console.file)
+
+
+def print_result(result: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the result of a run on stdout; lines of text leave out missing values."""
+    if as_json:
+        print_json(result)
+        return
+    found = {name: value for name, value in result.items() if value is not None}
+    print_lines([(name.replace("_", " "), _text(value)) for name, value in found.items()])
+
+
+def _text(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, (int, float)) else str(value)
 
 
 def _escaped(line: str) -> str:

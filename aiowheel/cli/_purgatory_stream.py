@@ -2,14 +2,14 @@
 
 import math
 import time as clock
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aiowheel._progress import Progress
-from aiowheel.cli._job_output import print_json, print_lines
+from aiowheel.cli._job_output import print_result
 from aiowheel.cli._signals import signals_noted
 from aiowheel.cli._stream_run import (
     BatchTally,
@@ -48,7 +48,6 @@ class PurgatoryStreamOptions:
     tick: int
     format: Format | None
     limits: StreamLimits
-    until: Until
 
 
 class _Tally(BatchTally):
@@ -81,6 +80,7 @@ def run_stream(
         AiowheelError: Spark fails; a later run continues after the last finished micro-batch.
     """
     started = clock.perf_counter()
+    until = options.limits.until()
     with signals_noted() as stop, Progress() as progress:
         stream = _stream(options)
         stream.checkpoint.check(stream.settings)  # before Spark's slow start
@@ -92,7 +92,7 @@ def run_stream(
                 progress.show(f"watching {options.operations} and {options.events}")
                 run = StreamRun(stream, spark, tally.take)
                 before = stream.count_pending(spark)
-                ended = run_until_stopped(run, options.until, stop)
+                ended = run_until_stopped(run, until, stop)
                 pending = stream.count_pending(spark)
     written = stream.finished()
     stream.check_total(before, pending)
@@ -119,19 +119,6 @@ def run_stream(
         },
         as_json=as_json,
     )
-
-
-def print_result(result: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the result of a run on stdout; lines of text leave out missing values."""
-    if as_json:
-        print_json(result)
-        return
-    found = {name: value for name, value in result.items() if value is not None}
-    print_lines([(name.replace("_", " "), _text(value)) for name, value in found.items()])
-
-
-def _text(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, (int, float)) else str(value)
 
 
 def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":

@@ -16,7 +16,7 @@ import typer
 
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._duration import duration
-from aiowheel.cli._spark_options import on_this_machine
+from aiowheel.cli._options import on_this_machine
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.jobs.spark.progress import BatchCounts
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
@@ -213,7 +213,7 @@ class BatchTally:
         empty_seconds: Durations of the batches without rows.
     """
 
-    def __init__(self, report: ReportBatch | None = None) -> None:
+    def __init__(self, report: ReportBatch) -> None:
         self.seconds: list[float] = []
         self.empty_seconds: list[float] = []
         self._report = report
@@ -232,8 +232,7 @@ class BatchTally:
             seconds = batch.durationMs["triggerExecution"] / 1_000
             counts = self._add(batch)
             (self.seconds if counts.rows else self.empty_seconds).append(seconds)
-            if self._report is not None:
-                self._report(batch.batchId, counts, seconds)
+            self._report(batch.batchId, counts, seconds)
 
     @abstractmethod
     def _add(self, batch: "StreamingQueryProgress") -> BatchCounts:

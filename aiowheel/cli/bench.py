@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -9,12 +10,13 @@ import typer
 from aiowheel.cli._bench_file import Out, publish, publish_summary
 from aiowheel.cli._destination import STANDARD_OUTPUT
 from aiowheel.cli._duration import duration
+from aiowheel.cli._options import Json
 from aiowheel.errors import BadInputError, MissingExtraError
 
 Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, as a trial run.")]
 Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of each side; sides alternate.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
+Line = Annotated[str, typer.Option(metavar="LINE", help="Run one line of the table.")]
 Loops = Annotated[
     list[str] | None,
     typer.Option(
@@ -85,8 +87,6 @@ def wheel(
       aiowheel bench wheel --quick
       aiowheel bench wheel --out wheel.json
     """
-    from dataclasses import replace
-
     from aiowheel.bench.wheel import QUICK, WheelPlan, run
 
     plan = QUICK if quick else WheelPlan()
@@ -96,7 +96,7 @@ def wheel(
 @bench.command()
 def timer(
     *,
-    only: Annotated[str, typer.Option(metavar="LINE", help="Run one line of the table.")] = "",
+    only: Line = "",
     side: Loops = None,
     quick: Quick = False,
     rounds: Rounds = None,
@@ -115,15 +115,12 @@ def timer(
       aiowheel bench timer --side mypackage:new_event_loop
       aiowheel bench timer --only churn --out churn.json
     """
-    from dataclasses import replace
-
     from aiowheel.bench._loops import checked_side
     from aiowheel.bench.timer import LINES, QUICK, TimerPlan, run
 
-    if only and only not in LINES:
-        raise BadInputError(f"--only must be one of {', '.join(LINES)}, got {only!r}")
+    _check_only(only, LINES)
     plan = QUICK if quick else TimerPlan()
-    sides = tuple(checked_side(spec) for spec in dict.fromkeys(side or ()))
+    sides = tuple(map(checked_side, dict.fromkeys(side or ())))
     plan = replace(plan, rounds=rounds or plan.rounds, only=only, sides=sides)
     publish(run(plan), out, as_json=json)
 
@@ -131,7 +128,7 @@ def timer(
 @bench.command()
 def loop(
     *,
-    only: Annotated[str, typer.Option(metavar="LINE", help="Run one line of the table.")] = "",
+    only: Line = "",
     side: Loops = None,
     quick: Quick = False,
     rounds: Rounds = None,
@@ -148,15 +145,12 @@ def loop(
       aiowheel bench loop --side mypackage:new_event_loop
       aiowheel bench loop --only timeout --out timeout.json
     """
-    from dataclasses import replace
-
     from aiowheel.bench._loops import checked_side
     from aiowheel.bench.loop import LINES, QUICK, LoopPlan, run
 
-    if only and only not in LINES:
-        raise BadInputError(f"--only must be one of {', '.join(LINES)}, got {only!r}")
+    _check_only(only, LINES)
     plan = QUICK if quick else LoopPlan()
-    sides = tuple(checked_side(spec) for spec in dict.fromkeys(side or ()))
+    sides = tuple(map(checked_side, dict.fromkeys(side or ())))
     plan = replace(plan, rounds=rounds or plan.rounds, only=only, sides=sides)
     publish(run(plan), out, as_json=json)
 
@@ -193,8 +187,6 @@ def purgatory(
       aiowheel bench purgatory --case high --rate 200000 --side aiowheel
       aiowheel bench purgatory --micro
     """
-    from dataclasses import replace
-
     from aiowheel.bench import purgatory as load
     from aiowheel.bench import purgatory_micro
     from aiowheel.bench._charts import draw
@@ -227,9 +219,8 @@ def purgatory(
     except MissingExtraError as error:
         print(f"aiowheel: no charts: {error}", file=sys.stderr)
         return
-    for chart in charts:
-        if not json:
-            print(f"chart: {chart}")
+    for chart in charts if not json else ():
+        print(f"chart: {chart}")
 
 
 @bench.command()
@@ -254,8 +245,6 @@ def idle(
       aiowheel bench idle --quick
       aiowheel bench idle --connections 5000 --out idle.json
     """
-    from dataclasses import replace
-
     from aiowheel.bench.idle import QUICK, IdlePlan, run
 
     plan = QUICK if quick else IdlePlan()
@@ -291,8 +280,6 @@ def longpoll(
       aiowheel bench longpoll --quick
       aiowheel bench longpoll --clients 5000 --rate 500 --rate 1000
     """
-    from dataclasses import replace
-
     from aiowheel.bench.longpoll import QUICK, LongPollPlan, run
 
     plan = QUICK if quick else LongPollPlan()
@@ -338,12 +325,9 @@ def programs(
       aiowheel bench programs --only websockets --connections 2000
       aiowheel bench programs --out programs.json
     """
-    from dataclasses import replace
-
     from aiowheel.bench.programs import PROGRAMS, QUICK, ProgramsPlan, run
 
-    if only and only not in PROGRAMS:
-        raise BadInputError(f"--only must be one of {', '.join(PROGRAMS)}, got {only!r}")
+    _check_only(only, PROGRAMS)
     plan = QUICK if quick else ProgramsPlan()
     plan = replace(
         plan,
@@ -379,12 +363,9 @@ def shared(
       aiowheel bench shared --quick
       aiowheel bench shared --only sqlite --waits 500 --rate 1000
     """
-    from dataclasses import replace
-
     from aiowheel.bench.shared import QUICK, STORES, SharedPlan, run
 
-    if only and only not in STORES:
-        raise BadInputError(f"--only must be one of {', '.join(STORES)}, got {only!r}")
+    _check_only(only, STORES)
     plan = QUICK if quick else SharedPlan()
     plan = replace(
         plan,
@@ -421,8 +402,6 @@ def durable(
       aiowheel bench durable --quick
       aiowheel bench durable --pending 100000 --out durable.json
     """
-    from dataclasses import replace
-
     from aiowheel.bench.durable import QUICK, DurablePlan, run
 
     plan = QUICK if quick else DurablePlan()
@@ -432,6 +411,11 @@ def durable(
         rounds=rounds or plan.rounds,
     )
     publish(run(plan), out, as_json=json)
+
+
+def _check_only(only: str, known: Collection[str]) -> None:
+    if only and only not in known:
+        raise BadInputError(f"--only must be one of {', '.join(known)}, got {only!r}")
 
 
 def _check_names(option: str, given: list[str] | None, known: Collection[str]) -> None:

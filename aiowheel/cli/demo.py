@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from aiowheel.cli._destination import check_folder
+from aiowheel.cli._options import Json
 
 
 def demo(
@@ -21,7 +22,7 @@ def demo(
         typer.Option(metavar="FILE", help="An access log in Common or Combined Log Format."),
     ] = None,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Leave out part 3.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Serve 2,000 long-polling clients, hold 100,000 operations, and report on both.
 

@@ -6,19 +6,15 @@ import re
 import sys
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
-from typing import Annotated
-
-import typer
 
 from aiowheel._build import BuildInfo, build_info
+from aiowheel.cli._options import Json
 from aiowheel.errors import MissingExtraError
 
 PACKAGE = "aiowheel"
 
 
-def doctor(
-    *, json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
-) -> None:
+def doctor(*, json: Json = False) -> None:
     """Show which build runs, and which dependencies are installed.
 
     \b

@@ -13,6 +13,7 @@ from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._duration import duration
 from aiowheel.cli._job_output import print_json, print_table
+from aiowheel.cli._options import Json
 from aiowheel.durable import DeadLetter, Row, SQLiteStore, Store
 from aiowheel.durable._operations import Cancel, Operation, Placed, Redrive, Removed, Result
 from aiowheel.errors import BadInputError, MissingExtraError
@@ -25,7 +26,6 @@ Where = Annotated[
         metavar="STORE", help="An SQLite file, or a PostgreSQL address: postgresql://..."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number shown.")]
 
 durable: typer.Typer = typer.Typer(
@@ -149,7 +149,7 @@ def show(
         print_json(_timer(row))
         return
     for field, value in _timer(row).items():
-        print(f"{field}: {printable(str(value))}")
+        print(f"{field}: {printable(value)}")
 
 
 @durable.command()
@@ -261,7 +261,7 @@ def export(
         return
     print(
         f"{written.pending:,} pending, {written.overdue:,} overdue, {written.dead:,} dead; "
-        f"trace  {printable(str(written.file))}"
+        f"trace  {printable(written.file)}"
     )
 
 

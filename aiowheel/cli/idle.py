@@ -7,12 +7,14 @@ from typing import Annotated
 import typer
 
 from aiowheel.cli._duration import duration
-from aiowheel.cli._idle_run import Engine, FileOptions, run_files
+from aiowheel.cli._idle_run import FileOptions, run_files
 from aiowheel.cli._idle_stream import StreamOptions, run_stream
 from aiowheel.cli._idle_table import TableOptions
 from aiowheel.cli._idle_uri import run_table
-from aiowheel.cli._spark_options import (
+from aiowheel.cli._options import (
     Conf,
+    Engine,
+    Json,
     Master,
     Verbose,
     on_this_machine,
@@ -82,7 +84,7 @@ def idle(
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Find when each key fell idle: it had no row for longer than the timeout.
 
@@ -114,7 +116,7 @@ def idle(
         records_per_batch=records_per_batch,
     )
     if stream:
-        options = StreamOptions(files, out, rejects, ticks, limits, limits.until())
+        options = StreamOptions(files, out, rejects, ticks, limits)
         run_stream(options, table, open_session, as_json=json)
         return
     limits.refuse()

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from aiowheel.cli._job_output import job_session, print_json, print_table
-from aiowheel.cli._spark_options import Conf, Master, Verbose
+from aiowheel.cli._options import Conf, Json, Master, Verbose
 from aiowheel.errors import MissingExtraError
 
 
@@ -19,7 +19,7 @@ def pending(
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """List the operations that wait after the last finished micro-batch, oldest first.
 

@@ -14,15 +14,18 @@ from aiowheel._printable import printable
 from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._duration import duration
-from aiowheel.cli._purgatory_stream import PurgatoryStreamOptions, print_result, run_stream
-from aiowheel.cli._spark_options import (
+from aiowheel.cli._job_output import print_result
+from aiowheel.cli._options import (
     Conf,
+    Engine,
+    Json,
     Master,
     Verbose,
     on_this_machine,
     refuse,
     spark_session,
 )
+from aiowheel.cli._purgatory_stream import PurgatoryStreamOptions, run_stream
 from aiowheel.cli._stream_run import (
     CheckpointFolder,
     DeleteFiles,
@@ -36,15 +39,12 @@ from aiowheel.cli._stream_run import (
     checkpoint_of,
 )
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+from aiowheel.jobs.operations.shard import LONGEST_TICK
 from aiowheel.jobs.spark.uris import inside, local_path
 from aiowheel.readers import Format, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aiowheel.jobs.operations.results import PurgatoryResult
-
-LONGEST_TICK = 3_600_000_000_000  # the limit of `Timer`, in nanoseconds
 
 
 class TraceFormat(StrEnum):
@@ -53,13 +53,6 @@ class TraceFormat(StrEnum):
     PARQUET = Format.PARQUET.value
     NDJSON = Format.NDJSON.value
     CSV = Format.CSV.value
-
-
-class PurgatoryEngine(StrEnum):
-    """The engines that replay a trace; both write the same outcomes."""
-
-    WHEEL = "wheel"
-    SPARK = "spark"
 
 
 def purgatory(
@@ -80,9 +73,7 @@ def purgatory(
     format: Annotated[  # noqa: A002
         TraceFormat | None, typer.Option(help="Default: from the files' suffix.")
     ] = None,
-    engine: Annotated[
-        PurgatoryEngine, typer.Option(help="Both write the same outcomes.")
-    ] = PurgatoryEngine.WHEEL,
+    engine: Annotated[Engine, typer.Option(help="Both write the same outcomes.")] = Engine.WHEEL,
     stream: Annotated[
         bool, typer.Option("--stream", help="Follow two folders or tables by URI. Runs on Spark.")
     ] = False,
@@ -100,7 +91,7 @@ def purgatory(
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Replay operations and events, and find which operations completed and which timed out.
 
@@ -139,7 +130,6 @@ def purgatory(
             tick=tick,
             format=form,
             limits=limits,
-            until=limits.until(),
         )
         run_stream(options, open_session, as_json=json)
         return
@@ -148,7 +138,7 @@ def purgatory(
     try:
         with Progress() as progress:
             progress.show("replaying the trace")
-            if engine is PurgatoryEngine.WHEEL:
+            if engine is Engine.WHEEL:
                 refuse({"--master": master, "--conf": conf}, "is for --engine spark")
                 result = _on_wheel(operations, events, out, tick, form)
             else:

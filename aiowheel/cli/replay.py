@@ -1,19 +1,22 @@
 """`aiowheel replay`: replays a recorded trace on another wheel. Rank 5."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aiowheel.cli._duration import duration
+from aiowheel._progress import Progress
+from aiowheel.cli._duration import checked_ns, duration
+from aiowheel.cli._job_output import print_json, print_lines, print_table
+from aiowheel.cli._options import Json
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from aiowheel.jobs.wheels.replay import Replay
 
-_LONGEST_SECONDS = 1e9
 _MOST_BUCKETS = 2**24
 
 
@@ -26,7 +29,7 @@ def replay(
     purgatory: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this purgatory; default: all.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Replay a trace in virtual time, on another wheel or with another timeout.
 
@@ -35,40 +38,32 @@ def replay(
       aiowheel replay trace/ --tick 0.01 --wheel-size 64
       aiowheel replay trace/ --purgatory fetch --timeout 0.1 --json
     """
-    from aiowheel._progress import Progress
-
     try:
         from aiowheel.jobs.report.origin import origin_of
         from aiowheel.jobs.wheels.replay import replay_trace
     except ImportError as error:
         raise MissingExtraError("trace") from error
-    for option, seconds in (("--tick", tick), ("--timeout", timeout)):
-        if seconds is not None and not 1e-9 <= seconds <= _LONGEST_SECONDS:
-            raise BadInputError(f"{option} must be from 1e-09 to 1e+09 s, got {seconds:g}")
+    tick_ns = checked_ns("--tick", tick)
+    timeout_ns = None if timeout is None else checked_ns("--timeout", timeout)
     if not 2 <= wheel_size <= _MOST_BUCKETS:
         raise BadInputError(f"--wheel-size must be from 2 to {_MOST_BUCKETS}, got {wheel_size}")
     with Progress() as progress:
         progress.show("reading")
         found = replay_trace(
             trace,
-            tick_ns=round(tick * 1e9),
+            tick_ns=tick_ns,
             wheel_size=wheel_size,
-            timeout_ns=None if timeout is None else round(timeout * 1e9),
+            timeout_ns=timeout_ns,
             purgatory=purgatory,
             show=partial(progress.show, "replaying"),
         )
     if json:
-        from dataclasses import asdict
-
-        from aiowheel.cli._job_output import print_json
-
         print_json({"origin": origin_of(trace), **asdict(found)})
     else:
         _print(found, origin_of(trace), other_timeout=timeout is not None)
 
 
 def _print(found: "Replay", origin: Mapping[str, str], *, other_timeout: bool) -> None:
-    from aiowheel.cli._job_output import print_lines, print_table
     from aiowheel.jobs.report.spans import span_text
 
     def share(of: float) -> str:

@@ -4,17 +4,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from aiowheel.cli._spark_options import Conf, Master, Verbose
+from aiowheel.cli._job_output import job_session, print_json, print_lines
+from aiowheel.cli._options import Conf, Json, Master, Trace, Verbose
 from aiowheel.errors import MissingExtraError
 
 _PIPE_WIDTH = 160
 
 
 def report(
-    trace: Annotated[
-        str, typer.Argument(metavar="TRACE", help="Folder of a TraceRecorder, or a URI.")
-    ],
+    trace: Trace,
     *,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the report.")] = Path(
         "report"
@@ -22,7 +22,7 @@ def report(
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Report on a trace: timeouts, their lateness, and the keys concerned.
 
@@ -33,8 +33,6 @@ def report(
       aiowheel report trace/ --out report/
       aiowheel report trace/ --master spark://10.0.0.1:7077 --json
     """
-    from aiowheel.cli._job_output import job_session, print_json, print_lines
-
     try:
         from aiowheel.jobs.report.job import run_report
     except ImportError as error:
@@ -47,8 +45,6 @@ def report(
         found = {"operations": result.operations, "origin": dict(result.origin)}
         print_json({**found, "page": str(result.page), "tables": tables})
         return
-    from rich.console import Console
-
     from aiowheel.jobs.report.text import print_report
 
     console = Console()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiowheel.cli._duration import duration
+from aiowheel.cli._open_files import allow_open_files
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -226,15 +227,7 @@ def _log_on_stderr() -> None:
 
 def _allow_files(wanted: int) -> None:
     """Raise the limit of open files to *wanted*; print a notice if the system allows less."""
-    if sys.platform == "win32":  # sockets do not count as open files on Windows
-        return
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    limit = allow_open_files(wanted)
     if limit < wanted:
         notice = f"the system allows {limit:,} open files, the service may need {wanted:,}"
         print(f"aiowheel: {notice}", file=sys.stderr)

@@ -1,14 +1,16 @@
 """`aiowheel simulate`: simulates wheels under a random load. Rank 5."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aiowheel._outputs import whole_folder
-from aiowheel.cli._duration import duration
-from aiowheel.cli._spark_options import Conf, Master, Verbose
+from aiowheel.cli._duration import checked_ns, duration
+from aiowheel.cli._job_output import job_session, print_json, print_lines, print_table
+from aiowheel.cli._options import Conf, Json, Master, Verbose
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ def simulate(
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Run wheels under a random load, in virtual time.
 
@@ -79,7 +81,6 @@ def simulate(
         from aiowheel.jobs.wheels.simulate import Sweep, check_sweep, run_simulation
     except ImportError as error:
         raise MissingExtraError("spark") from error
-    from aiowheel.cli._job_output import job_session
 
     half, most = (0.02 if p50 is None else p50), (0.06 if p75 is None else p75)
     if not 0 < most < 1e9:
@@ -115,8 +116,6 @@ def _fit(folder: str, spark: "SparkSession") -> "Fit":
 
 
 def _fitted(sweep: "Sweep", fit: "Fit", *, rate: bool, timeout: bool, waits: bool) -> "Sweep":
-    from dataclasses import replace
-
     if timeout and not fit.timeout_ns:
         raise BadInputError("no operation of the trace has a timeout: give one with --timeout")
     return replace(
@@ -134,10 +133,7 @@ def _whole(operations: float) -> int:
 
 
 def _nanoseconds(option: str, seconds: Sequence[float] | None, usual: float) -> list[int]:
-    for given in seconds or ():
-        if not 1e-9 <= given <= 1e9:
-            raise BadInputError(f"{option} must be from 1e-09 to 1e+09 s, got {given:g}")
-    return [round(given * 1e9) for given in seconds or [usual]]
+    return [checked_ns(option, given) for given in seconds or [usual]]
 
 
 def _save(sweep: "Sweep", result: "SimulateResult", out: Path) -> Path:
@@ -152,7 +148,6 @@ def _save(sweep: "Sweep", result: "SimulateResult", out: Path) -> Path:
 
 
 def _print(sweep: "Sweep", result: "SimulateResult", page: Path | None, *, as_json: bool) -> None:
-    from aiowheel.cli._job_output import print_json, print_lines, print_table
     from aiowheel.jobs.report.simulate_page import COLUMNS
 
     rows = result.settings.to_pylist()

@@ -8,7 +8,8 @@ import typer
 
 from aiowheel._outputs import whole_folder
 from aiowheel.cli._duration import duration
-from aiowheel.cli._spark_options import Conf, Master, Verbose
+from aiowheel.cli._job_output import job_session, print_json, print_lines, print_table
+from aiowheel.cli._options import Conf, Json, Master, Trace, Verbose
 from aiowheel.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -18,9 +19,7 @@ _MOST_ROWS = 12
 
 
 def tune(
-    trace: Annotated[
-        str, typer.Argument(metavar="TRACE", help="Folder of a TraceRecorder, or a URI.")
-    ],
+    trace: Trace,
     *,
     max_lateness: Annotated[float, duration(help="Maximum delay that the wheel may add.")] = 0.01,
     tick: Annotated[
@@ -37,7 +36,7 @@ def tune(
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Find the cheapest wheel for a recorded load, within a bound of lateness.
 
@@ -53,7 +52,6 @@ def tune(
         from aiowheel.jobs.wheels.tune import tune as weighed
     except ImportError as error:
         raise MissingExtraError("spark") from error
-    from aiowheel.cli._job_output import job_session
 
     sizes = wheel_size or WHEEL_SIZES
     candidates_of(max_lateness, tick, sizes)  # a wrong value is refused before Spark starts
@@ -83,7 +81,6 @@ def _save(tuning: "Tuning", bound_ns: int, origin: Mapping[str, str], out: Path)
 def _print(
     tuning: "Tuning", origin: Mapping[str, str], page: Path | None, *, as_json: bool
 ) -> None:
-    from aiowheel.cli._job_output import print_json, print_lines, print_table
     from aiowheel.jobs.report.tune_page import COLUMNS, OF_A_CORE
 
     rows = tuning.candidates.to_pylist()

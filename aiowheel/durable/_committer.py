@@ -114,8 +114,7 @@ class Committer:
             job.fail(DurableTimersClosedError("the durable timers are closed"))
             return
         self._jobs.append(job)
-        if not self._wanted.is_set():
-            self._wanted.set()
+        self._wanted.set()
 
     async def run(self) -> None:
         """Commit until cancelled."""

@@ -105,7 +105,7 @@ class Leases:
             self._wanted.clear()
             try:
                 is_hint, self._hinted = self._hinted, False
-                if is_hint and not (self._renewal_wanted or self._is_time()):
+                if is_hint and not (self._renewal_wanted or self._pause() <= 0):
                     await self.take_changes()
                 else:
                     self._renewal_wanted = False
@@ -114,9 +114,6 @@ class Leases:
             except StoreError as error:
                 self._fail(error)
                 pause = min(1.0, self._lease / 10)
-
-    def _is_time(self) -> bool:
-        return self._pause() <= 0
 
     def _pause(self) -> float:
         """Return the seconds until the next renewal."""

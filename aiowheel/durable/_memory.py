@@ -29,7 +29,8 @@ from aiowheel.durable._operations import (
     Row,
     Settle,
     Summary,
-    part_of,
+    row_of,
+    settled_row,
 )
 from aiowheel.durable._store import Store
 from aiowheel.errors import StoreError, TimerExistsError
@@ -197,12 +198,7 @@ class MemoryStore(Store):
         old = self._rows.get(self._ids.get(put.name, 0))
         if old is None:
             self._last_id += 1
-            part = part_of(put.name, self.partitions)
-            row = Row(
-                self._last_id,
-                *(put.name, put.handler, part, put.due_us, 1, 0, put.recurrence, None, None),
-                put.payload,
-            )
+            row = row_of(put, self._last_id, 1, self.partitions)
             self._write(row)
             return Placed(row, is_new=True)
         if put.if_exists == "error":
@@ -212,16 +208,7 @@ class MemoryStore(Store):
             put.if_exists == "revise" and same == (put.handler, put.recurrence, put.payload)
         ):
             return None
-        row = old._replace(
-            handler=put.handler,
-            due_us=put.due_us,
-            gen=old.gen + 1,
-            attempt=0,
-            recurrence=put.recurrence,
-            first_due_us=None,
-            fire_id=None,
-            payload=put.payload,
-        )
+        row = row_of(put, old.id, old.gen + 1, self.partitions)
         self._write(row)
         return Placed(row, is_new=False)
 
@@ -263,15 +250,7 @@ class MemoryStore(Store):
         if settle.due_us is None:
             self._delete(row)
         else:
-            self._write(
-                row._replace(
-                    due_us=settle.due_us,
-                    gen=settle.next_gen,
-                    attempt=settle.next_attempt,
-                    first_due_us=settle.first_due_us,
-                    fire_id=row.fire_id if settle.next_gen == row.gen else None,
-                )
-            )
+            self._write(settled_row(row, settle, settle.due_us))
         return "done"
 
     def _bury(self, row: Row, settle: Settle) -> None:

@@ -245,3 +245,23 @@ class Summary(NamedTuple):
 def part_of(name: str, partitions: int) -> int:
     """Return the partition of a name; every process and every version return the same one."""
     return crc32(name.encode()) % partitions
+
+
+def row_of(put: Put, timer: int, gen: int, partitions: int) -> Row:
+    """Return the row that *put* writes, for the timer of that number in generation *gen*."""
+    part = part_of(put.name, partitions)
+    return Row(  # positional fields: keywords cost twice as much time
+        *(timer, put.name, put.handler, part, put.due_us, gen, 0, put.recurrence, None, None),
+        put.payload,
+    )
+
+
+def settled_row(row: Row, settle: Settle, due_us: int) -> Row:
+    """Return *row* after a settlement that makes the timer due again, at *due_us*."""
+    return row._replace(
+        due_us=due_us,
+        gen=settle.next_gen,
+        attempt=settle.next_attempt,
+        first_due_us=settle.first_due_us,
+        fire_id=row.fire_id if settle.next_gen == row.gen else None,
+    )

@@ -94,15 +94,12 @@ class PostgresStore(Store):
 
     async def open(self, *, create: bool = True) -> None:
         """Connect, and create the tables if there are none."""
-
-        async def prepare(connection: Any) -> int:
-            async with connection.transaction():
-                return await statements.prepare(
+        try:
+            self.partitions = await self._write(
+                lambda connection: statements.prepare(
                     connection, self._given_partitions, _PARTITIONS, create=create
                 )
-
-        try:
-            self.partitions = await self._writer.run(prepare)
+            )
         except StoreError:
             await self.close()
             raise

@@ -25,6 +25,7 @@ from aiowheel.durable._operations import (
     Settle,
     Summary,
     part_of,
+    row_of,
 )
 from aiowheel.errors import StoreError, TimerExistsError
 
@@ -368,12 +369,7 @@ def _placed(put: Put, found: tuple[int, int] | None, partitions: int) -> Result:
     if found is None:
         return TimerExistsError(put.name) if put.if_exists == "error" else None
     timer, gen = found
-    part = part_of(put.name, partitions)
-    row = Row(
-        *(timer, put.name, put.handler, part, put.due_us, gen, 0, put.recurrence, None, None),
-        put.payload,
-    )
-    return Placed(row, gen == 1)
+    return Placed(row_of(put, timer, gen, partitions), gen == 1)
 
 
 def as_puts(operations: Sequence[Operation]) -> list[Put] | None:

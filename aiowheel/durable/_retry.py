@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from random import random
 
 from aiowheel._arguments import checked_int, safe_repr
@@ -68,6 +67,6 @@ class Retry:
 def _checked_pause(name: str, value: object) -> float:
     ns = delay_to_ns(name, value)
     seconds = int(ns) / 1e9
-    if not 0 <= seconds <= 2e9 or not math.isfinite(seconds):
+    if not 0 <= seconds <= 2e9:
         raise ValueError(f"{name} must be 0 or more seconds and finite, got {safe_repr(value)}")
     return seconds

@@ -13,7 +13,7 @@ from aiowheel._events import emit
 from aiowheel.durable._clock import StoreClock
 from aiowheel.durable._committer import Committer
 from aiowheel.durable._fire import Fire
-from aiowheel.durable._operations import Result, Row, Settle
+from aiowheel.durable._operations import Result, Row, Settle, settled_row
 from aiowheel.durable._recurrence import recurrence_from
 from aiowheel.durable._retry import Retry
 from aiowheel.durable._statistics import Counts
@@ -285,7 +285,7 @@ class Runner:
             elif fire.acknowledged:
                 self._counts.acknowledged += 1
             if result == "done" and settle.due_us is not None:
-                self.window.put(self._following(fire, settle, settle.due_us))
+                self.window.put(settled_row(fire.row, settle, settle.due_us))
 
     def _send_again(self, fire: Fire, settle: Settle) -> None:
         held = self.window.held.get(settle.part)
@@ -293,17 +293,6 @@ class Runner:
             self._refuse(fire)
         else:
             self._send(fire, settle._replace(epoch=held.epoch))
-
-    @staticmethod
-    def _following(fire: Fire, settle: Settle, due_us: int) -> Row:
-        row = fire.row
-        return row._replace(
-            due_us=due_us,
-            gen=settle.next_gen,
-            attempt=settle.next_attempt,
-            first_due_us=settle.first_due_us,
-            fire_id=row.fire_id if settle.next_gen == row.gen else None,
-        )
 
     def _count(self, settle: Settle) -> None:
         if not settle.attempts:

@@ -78,29 +78,27 @@ class SQLiteStore(Store):
             None if partitions is None else checked_int("partitions", partitions, 1, 1024)
         )
         self.partitions: int = self._given_partitions or _PARTITIONS
-        self._writer = ConnectionThread("aiowheel-sqlite-writer", self.path, _connect)
-        self._reader = ConnectionThread("aiowheel-sqlite-reader", self.path, _connect_reader)
-        absolute = self.path.absolute()
-        self._bells = Bells(absolute.with_name(f"{absolute.name}-timer-hints"))
-        self._look = FileLook(absolute)
+        self._file = self.path.absolute()  # the program may change its folder
+        self._writer = ConnectionThread("aiowheel-sqlite-writer", self._file, _connect)
+        self._reader = ConnectionThread("aiowheel-sqlite-reader", self._file, _connect_reader)
+        self._bells = Bells(self._file.with_name(f"{self._file.name}-timer-hints"))
+        self._look = FileLook(self._file)
         self._watching: asyncio.Task[None] | None = None
         self._users: dict[int, asyncio.TimerHandle] = {}  # the next look, by connection
 
     async def open(self, *, create: bool = True) -> None:
         """Connect, and create the tables if there are none."""
+        if not create and not self._file.exists():  # SQLite would create it
+            raise StoreError(f"{self.path}: no such file")
         try:
-            self._check_exists(create=create)
-            self.partitions = await self._run(
-                self._writer,
-                lambda connection: _prepare(connection, self._given_partitions, create=create),
+            self.partitions = await self._write(
+                lambda connection: statements.prepare(
+                    connection, self._given_partitions, _PARTITIONS, create=create
+                )
             )
         except StoreError:
             await self.close()
             raise
-
-    def _check_exists(self, *, create: bool) -> None:
-        if not create and not self.path.exists():  # SQLite would create it
-            raise StoreError(f"{self.path}: no such file")
 
     async def close(self) -> None:
         """Close the connections and end the threads."""
@@ -281,7 +279,7 @@ class SQLiteStore(Store):
         if not isinstance(connection, sqlite3.Connection):
             raise TypeError(f"connection must be a sqlite3.Connection, got {safe_repr(connection)}")
         files = [file for _, _, file in statements.plain(connection, "PRAGMA database_list")]
-        if not any(file and Path(file).resolve() == self.path.resolve() for file in files):
+        if not any(file and Path(file).resolve() == self._file.resolve() for file in files):
             raise TypeError(f"connection must be one of {self.path}, got one of {files}")
         if connection.isolation_level is None and not connection.in_transaction:
             raise ValueError("connection must be in a transaction, got one in autocommit mode")
@@ -327,14 +325,3 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
 
 def _opened(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
-
-
-def _prepare(connection: sqlite3.Connection, partitions: int | None, *, create: bool) -> int:
-    """Create the tables, or check existing ones; return their number of partitions."""
-    with transaction(connection):
-        exists = connection.execute(
-            "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'aiowheel_meta'"
-        ).fetchone()
-        if not exists:
-            statements.create(connection, partitions or _PARTITIONS, allowed=create)
-        return statements.partitions_of_tables(connection, partitions)

@@ -27,6 +27,7 @@ from aiowheel.durable._operations import (
     Settle,
     Summary,
     part_of,
+    row_of,
 )
 from aiowheel.errors import StoreError, TimerExistsError
 
@@ -117,23 +118,24 @@ _INSERT_ROWS: Final = {
 }
 
 
-def create(connection: sqlite3.Connection, partitions: int, *, allowed: bool) -> None:
-    """Create the tables, or raise a `StoreError` if *allowed* is False."""
-    if not allowed:
-        raise StoreError("there are no tables of durable timers in this database")
-    for statement in _TABLES.split(";"):
-        connection.execute(statement)
-    connection.executemany(
-        "INSERT INTO aiowheel_meta VALUES (?, ?)",
-        [("version", VERSION), ("partitions", partitions)],
-    )
-    connection.executemany(
-        "INSERT INTO aiowheel_parts VALUES (?, '', 0, 0, 0)", [(n,) for n in range(partitions)]
-    )
-
-
-def partitions_of_tables(connection: sqlite3.Connection, partitions: int | None) -> int:
-    """Check the tables against the requested number of partitions, and return their number."""
+def prepare(
+    connection: sqlite3.Connection, partitions: int | None, default: int, *, create: bool
+) -> int:
+    """Create the tables, or check existing ones; return their number of partitions."""
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'aiowheel_meta'"
+    if connection.execute(query).fetchone() is None:
+        if not create:
+            raise StoreError("there are no tables of durable timers in this database")
+        for statement in _TABLES.split(";"):
+            connection.execute(statement)
+        connection.executemany(
+            "INSERT INTO aiowheel_meta VALUES (?, ?)",
+            [("version", VERSION), ("partitions", partitions or default)],
+        )
+        connection.executemany(
+            "INSERT INTO aiowheel_parts VALUES (?, '', 0, 0, 0)",
+            [(n,) for n in range(partitions or default)],
+        )
     found = dict(connection.execute("SELECT key, value FROM aiowheel_meta").fetchall())
     return checked_tables(found, VERSION, partitions)
 
@@ -228,7 +230,7 @@ class Statements:
         ((last,),) = self._cursor.execute(
             "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'aiowheel_timers'"
         ).fetchall()
-        rows = [self._new_row(timer, put) for timer, put in enumerate(puts, last + 1)]
+        rows = [row_of(put, timer, 1, self._partitions) for timer, put in enumerate(puts, last + 1)]
         are_new = self._insert(rows) == len(rows)
         found = {} if are_new else self._named([put.name for put in puts])
         results: list[Result] = []
@@ -239,11 +241,6 @@ class Statements:
             else:
                 results.append(self._put(put))
         return results
-
-    def _new_row(self, timer: int, put: Put) -> Row:
-        part = part_of(put.name, self._partitions)
-        state = (1, 0, put.recurrence, None, None, put.payload)
-        return Row(timer, put.name, put.handler, part, put.due_us, *state)
 
     def _insert(self, rows: list[Row]) -> int:
         """Insert the rows whose names are free; return their number."""
@@ -264,11 +261,7 @@ class Statements:
         ((timer, gen),) = found
         # The owner may hold the old version of a replaced timer, even if the new one is due late.
         self._leave(part, timer, put.due_us if gen == 1 else None)
-        row = Row(
-            *(timer, put.name, put.handler, part, put.due_us, gen, 0, put.recurrence, None, None),
-            put.payload,
-        )
-        return Placed(row, gen == 1)
+        return Placed(row_of(put, timer, gen, self._partitions), gen == 1)
 
     def _move(self, move: Move) -> Result:
         found = self._cursor.execute(_MOVE, (move.due_us, move.name)).fetchall()

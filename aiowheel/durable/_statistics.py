@@ -72,3 +72,10 @@ class Counts:
         self.store_errors = 0
         self.lateness = Histogram()
         self.commit_times = Histogram()
+
+    def snapshot(
+        self, *, resident: int = 0, ready: int = 0, in_flight: int = 0, partitions: int = 0
+    ) -> DurableStatistics:
+        """Return the counts together with the present sizes."""
+        copies = {"lateness": self.lateness.copy(), "commit_times": self.commit_times.copy()}
+        return DurableStatistics(resident, ready, in_flight, partitions, **(vars(self) | copies))

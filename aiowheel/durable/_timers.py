@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple, Self, TypeVar
 
-from aiowheel._arguments import checked_choice, checked_int, safe_repr
+from aiowheel._arguments import checked_choice, checked_int, checked_str, safe_repr
 from aiowheel._events import emit
 from aiowheel._printable import is_unicode
 from aiowheel._types import Count, Delay
@@ -456,10 +456,9 @@ class DurableTimers:
         """
         self._check_open()
         recurrence = recurrence_of(rule, missed)
-        now_us = self._clock.now_us()
-        first_us = recurrence.rule.after(now_us) if first is None else None
-        due: Due = to_datetime(first_us) if first_us is not None else first  # type: ignore[assignment]
-        put = self._put_of(name, handler, due, payload, "replace")
+        if first is None:
+            first = to_datetime(recurrence.rule.after(self._clock.now_us()))
+        put = self._put_of(name, handler, first, payload, "replace")
         put = put._replace(recurrence=recurrence.as_text(), if_exists="revise")
         return await self._committer.submit((put,), _is_written)
 
@@ -551,28 +550,13 @@ class DurableTimers:
 
     def statistics(self) -> DurableStatistics:
         """Return a snapshot of the counts of this process. O(size of the histograms)."""
-        counts = self._counts
-        is_built = hasattr(self, "_runner")
-        return DurableStatistics(
-            resident=len(self._window.resident) if is_built else 0,
-            ready=sum(entry.row is not None for entry in self._runner.ready) if is_built else 0,
-            in_flight=len(self._runner.unsettled) if is_built else 0,
-            partitions=len(self._window.held) if is_built else 0,
-            scheduled=counts.scheduled,
-            cancelled=counts.cancelled,
-            rescheduled=counts.rescheduled,
-            fired=counts.fired,
-            acknowledged=counts.acknowledged,
-            retried=counts.retried,
-            dead=counts.dead,
-            skipped=counts.skipped,
-            stale=counts.stale,
-            commits=counts.commits,
-            committed=counts.committed,
-            lease_changes=counts.lease_changes,
-            store_errors=counts.store_errors,
-            lateness=counts.lateness.copy(),
-            commit_times=counts.commit_times.copy(),
+        if not hasattr(self, "_runner"):  # not entered yet
+            return self._counts.snapshot()
+        return self._counts.snapshot(
+            resident=len(self._window.resident),
+            ready=sum(entry.row is not None for entry in self._runner.ready),
+            in_flight=len(self._runner.unsettled),
+            partitions=len(self._window.held),
         )
 
     def __repr__(self) -> str:
@@ -587,11 +571,10 @@ def _is_written(results: Sequence[Result]) -> bool:
 
 
 def _checked_name(argument: str, name: object) -> str:
-    if not isinstance(name, str):
-        raise TypeError(f"{argument} must be a str, got {safe_repr(name)}")
-    if 1 <= len(name) <= LONGEST_NAME and "\x00" not in name and is_unicode(name):
-        return name
+    text = checked_str(argument, name)
+    if 1 <= len(text) <= LONGEST_NAME and "\x00" not in text and is_unicode(text):
+        return text
     raise ValueError(
         f"{argument} must be from 1 to {LONGEST_NAME} characters without NUL and lone surrogates, "
-        f"got {safe_repr(name[:60])}"
+        f"got {safe_repr(text[:60])}"
     )

@@ -8,8 +8,8 @@ from aiowheel.purgatory import Purgatory
 from aiowheel.serve._expiry import Expiry
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._parameters import Seen
-from aiowheel.serve._topic_store import News, Receipt, Totals
-from aiowheel.serve._topics import Topics, answer
+from aiowheel.serve._topic_store import News, Receipt, Totals, no_topic
+from aiowheel.serve._topics import Topics
 from aiowheel.timer import Timer
 
 
@@ -48,9 +48,7 @@ class MemoryStore:
         self.expiry.note_used(name)
         topic = self.topics.get(name)
         if topic is None:
-            was_removed = has.version > 0 or has.epoch is not None
-            text = answer(name, "", 0, b"", missed=0, reset=was_removed)
-            return News(text, Seen(0, None), None if was_removed else 1)
+            return no_topic(name, has, 1)
         is_new = topic.version > has.version or not topic.knows(has.version, has.epoch)
         text, version = topic.page(has.version, has.epoch, most)
         return News(text, Seen(version, topic.epoch), None if is_new else has.version + 1)

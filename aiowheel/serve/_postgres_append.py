@@ -12,8 +12,8 @@ from typing import Any
 
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal
-from aiowheel.serve._topic_tables import GrowingTopic, too_many_topics
-from aiowheel.serve._topics import OVERHEAD
+from aiowheel.serve._topic_tables import GrowingTopic
+from aiowheel.serve._topics import OVERHEAD, too_many_topics
 from aiowheel.shared import PostgresCounters
 
 _SLICE = 100  # messages that are read per query, to find those that must be dropped
@@ -107,10 +107,10 @@ class Append:
             self._size += size
             rows.append((topic.key, topic.version, size, data))
             results.append((topic.epoch, topic.version))
-        await connection.execute(_ADD, *_columns(rows, 4), total["now"])
+        await connection.execute(_ADD, *columns_of(rows, 4), total["now"])
         await self._trim()
         states = [(each.key, each.version, each.kept, each.size) for each in self._topics.values()]
-        await connection.execute(_SET, *_columns(states, 4), change, total["now"])
+        await connection.execute(_SET, *columns_of(states, 4), change, total["now"])
         await self._make_room()
         await connection.execute(_COUNT, self._count, self._size, len(rows), self._dropped)
         await self._counters.raise_in(connection, dict.fromkeys(self._topics, change))
@@ -141,7 +141,7 @@ class Append:
                 (each.key, each.dropped_to, max(_SLICE, each.kept - limits.kept_messages))
                 for each in large.values()
             ]
-            for key, version, size in await self._connection.fetch(_SIZES, *_columns(wanted, 3)):
+            for key, version, size in await self._connection.fetch(_SIZES, *columns_of(wanted, 3)):
                 topic = large[key]
                 if topic.is_too_large(limits):
                     topic.drop(version, size)
@@ -150,7 +150,7 @@ class Append:
             large = {key: each for key, each in large.items() if each.is_too_large(limits)}
         if trimmed:
             last = [(each.key, each.dropped_to) for each in trimmed]
-            await self._connection.execute(_DROP, *_columns(last, 2))
+            await self._connection.execute(_DROP, *columns_of(last, 2))
 
     async def _make_room(self) -> None:
         """Drop messages of the topics with the oldest last publish, down to the limit of bytes."""
@@ -171,6 +171,6 @@ class Append:
             self._size -= size
 
 
-def _columns(rows: Sequence[tuple[object, ...]], count: int) -> list[list[object]]:
+def columns_of(rows: Sequence[tuple[object, ...]], count: int) -> list[list[object]]:
     """Return the columns of *rows* as arrays, for `unnest`."""
     return [[row[number] for row in rows] for number in range(count)]

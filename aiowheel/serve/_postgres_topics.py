@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from aiowheel.serve._limits import Limits
-from aiowheel.serve._postgres_append import NEXT_CHANGE, Append
+from aiowheel.serve._postgres_append import NEXT_CHANGE, Append, columns_of
 from aiowheel.serve._refusal import Refusal
-from aiowheel.serve._topic_store import News, Totals
-from aiowheel.serve._topic_tables import FORGET_AFTER, Question, StoredTopic, news_of, no_topic
+from aiowheel.serve._topic_store import News, Totals, no_topic
+from aiowheel.serve._topic_tables import FORGET_AFTER, Question, StoredTopic, news_of
 from aiowheel.shared import PostgresCounters
 
 T = TypeVar("T")
@@ -167,15 +167,14 @@ class PostgresTopics:
                 for number, each in enumerate(asked)
                 if (stored := stored_topics.get(each.name)) is not None
             ]
-            columns = [[row[place] for row in wanted] for place in range(4)]
             found: dict[int, list[tuple[int, float, bytes]]] = {}
-            for number, *message in await connection.fetch(_AFTER, *columns, too_old):
+            for number, *message in await connection.fetch(_AFTER, *columns_of(wanted, 4), too_old):
                 found.setdefault(number, []).append((message[0], message[1], message[2]))
             answers: dict[Question, News] = {}
             for number, each in enumerate(asked):
                 stored, change = stored_topics.get(each.name), last["change"]
                 answers[each] = (
-                    no_topic(each, change)
+                    no_topic(each.name, each.has, change + 1)
                     if stored is None
                     else news_of(
                         each, stored, found.get(number, []), too_old=too_old, change=change

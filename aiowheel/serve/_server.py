@@ -191,7 +191,7 @@ def serve(
                 ready(address_of(each, tls=certificate is not None))
 
         if workers > 1:
-            renew = partial(_try_reload, reload or _no_reload, notice)
+            renew = partial(_try_reload, reload or (lambda: None), notice)
             with TemporaryDirectory(prefix="aiowheel-") as folder:
                 Workers(workers, command, sockets, Path(folder), listening, renew, notice).run()
             return
@@ -202,10 +202,6 @@ def serve(
 
         again = None if reload is None else partial(reload_and_report, reload)
         _serve_on(sockets, TopicServer(config, app, listening, again), app)
-
-
-def _no_reload() -> None:
-    """Reload no settings."""
 
 
 def _try_reload(reload: Callable[[], None], notice: Callable[[str], None]) -> bool:

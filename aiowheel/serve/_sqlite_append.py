@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal
-from aiowheel.serve._topic_tables import GrowingTopic, too_many_topics
-from aiowheel.serve._topics import OVERHEAD
+from aiowheel.serve._topic_tables import GrowingTopic
+from aiowheel.serve._topics import OVERHEAD, too_many_topics
 from aiowheel.shared import SqliteCounters
 
 PREFIX = "topic:"  #: prefix of the keys of topics' counters; the file may hold other counters
@@ -27,9 +27,9 @@ UPDATE aiowheel_topics SET version = ?, kept = ?, size = ?, change = ?, used = ?
 """
 _ADD = "INSERT INTO aiowheel_messages VALUES (?, ?, ?, ?, ?)"
 _SIZES = "SELECT version, size FROM aiowheel_messages WHERE topic = ? ORDER BY version"
-_DROP = "DELETE FROM aiowheel_messages WHERE topic = ? AND version <= ?"
+DROP = "DELETE FROM aiowheel_messages WHERE topic = ? AND version <= ?"
 _LONGEST_AGO = "SELECT id FROM aiowheel_topics WHERE kept > 0 ORDER BY change, id LIMIT 2"
-_SHRINK = "UPDATE aiowheel_topics SET kept = kept - ?, size = size - ? WHERE id = ?"
+SHRINK = "UPDATE aiowheel_topics SET kept = kept - ?, size = size - ? WHERE id = ?"
 
 
 class Append:
@@ -117,9 +117,9 @@ class Append:
                     break
                 dropped, size, last = dropped + 1, size + each, version
             self._drop(key, last, dropped, size)
-            self._file.execute(_SHRINK, (dropped, size, key))
+            self._file.execute(SHRINK, (dropped, size, key))
 
     def _drop(self, key: int, last: int, dropped: int, size: int) -> None:
-        self._file.execute(_DROP, (key, last))
+        self._file.execute(DROP, (key, last))
         self._dropped += dropped
         self._size -= size

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal
-from aiowheel.serve._sqlite_append import PREFIX, Append
-from aiowheel.serve._topic_store import News, Totals
-from aiowheel.serve._topic_tables import FORGET_AFTER, Question, StoredTopic, news_of, no_topic
+from aiowheel.serve._sqlite_append import DROP, PREFIX, SHRINK, Append
+from aiowheel.serve._topic_store import News, Totals, no_topic
+from aiowheel.serve._topic_tables import FORGET_AFTER, Question, StoredTopic, news_of
 from aiowheel.shared import SqliteCounters
 
 T = TypeVar("T")
@@ -52,8 +52,6 @@ SELECT topic, max(version) FROM (
 GROUP BY topic
 """
 _UP_TO = "SELECT count(*), total(size) FROM aiowheel_messages WHERE topic = ? AND version <= ?"
-_DROP = "DELETE FROM aiowheel_messages WHERE topic = ? AND version <= ?"
-_SHRINK = "UPDATE aiowheel_topics SET kept = kept - ?, size = size - ? WHERE id = ?"
 _COUNT_DROPPED = "UPDATE aiowheel_topic_totals SET size = size - ?, dropped = dropped + ?"
 _UNUSED = "SELECT id, name, size FROM aiowheel_topics WHERE used <= ? ORDER BY used LIMIT ?"
 _NAMED = "SELECT id, name, size FROM aiowheel_topics WHERE name = ?"
@@ -164,8 +162,8 @@ class SqliteTopics:
         in_all = 0
         for key, last in file.execute(_OLD, (too_old, _SLICE)).fetchall():
             ((dropped, size),) = file.execute(_UP_TO, (key, last)).fetchall()
-            file.execute(_DROP, (key, last))
-            file.execute(_SHRINK, (dropped, int(size), key))
+            file.execute(DROP, (key, last))
+            file.execute(SHRINK, (dropped, int(size), key))
             file.execute(_COUNT_DROPPED, (int(size), dropped))
             in_all += dropped
         return in_all >= _SLICE
@@ -226,7 +224,7 @@ class SqliteTopics:
 def _answered(file: sqlite3.Connection, question: Question, too_old: float, change: int) -> News:
     row = file.execute(_STORED, (question.name,)).fetchone()
     if row is None:
-        return no_topic(question, change)
+        return no_topic(question.name, question.has, change + 1)
     stored = StoredTopic(*row)
     messages = file.execute(_AFTER, (stored.key, stored.since(question.has) or 0))
     return news_of(question, stored, messages, too_old=too_old, change=change)

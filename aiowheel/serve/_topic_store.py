@@ -12,6 +12,7 @@ from starlette.responses import Response
 from aiowheel.purgatory import Purgatory
 from aiowheel.serve._parameters import Seen
 from aiowheel.serve._refusal import Refusal
+from aiowheel.serve._topics import answer
 from aiowheel.serve._waiters import retry_after
 from aiowheel.timer import Timer
 
@@ -121,6 +122,13 @@ class TopicStore(Protocol):
     async def aclose(self) -> None:
         """Close the store after the publishes in progress have ended. Idempotent."""
         ...
+
+
+def no_topic(name: str, has: Seen, threshold: int) -> News:
+    """Return the answer of a topic that does not exist; *threshold* is as in `News`."""
+    was_removed = has.version > 0 or has.epoch is not None
+    text = answer(name, "", 0, b"", missed=0, reset=was_removed)
+    return News(text, Seen(0, None), None if was_removed else threshold)
 
 
 async def answer_store_unavailable(request: Request, _exc: Exception) -> Response:

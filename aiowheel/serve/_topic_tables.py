@@ -13,7 +13,7 @@ from typing import Protocol
 
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._parameters import Seen
-from aiowheel.serve._refusal import Refusal, shortened
+from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._topic_store import News, Totals
 from aiowheel.serve._topics import answer
 from aiowheel.shared import CounterStore
@@ -138,19 +138,6 @@ class TopicTables(Protocol):
     async def totals(self) -> Totals:
         """Return the totals of the tables."""
         ...
-
-
-def too_many_topics(name: str, most: int) -> Refusal:
-    """Return the refusal of a new topic where *most* topics exist."""
-    detail = f"at most {most} topics may exist, got {shortened(name)} as topic {most + 1}"
-    return Refusal(429, "too_many_topics", detail)
-
-
-def no_topic(question: Question, change: int) -> News:
-    """Return the answer for a topic that does not exist after *change*."""
-    was_removed = question.has.version > 0 or question.has.epoch is not None
-    text = answer(question.name, "", 0, b"", missed=0, reset=was_removed)
-    return News(text, Seen(0, None), None if was_removed else change + 1)
 
 
 def news_of(

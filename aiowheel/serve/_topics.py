@@ -66,18 +66,12 @@ class Topic:
         """Return whether *version* exists in this epoch; *epoch* None means this epoch."""
         return version <= self.version and epoch in {None, self.epoch}
 
-    def since(self, version: int, epoch: str | None = None) -> bytes:
-        """Return the JSON answer for a client that has seen *version* of *epoch*.
-
-        If *version* does not exist in this epoch, the answer holds all kept messages.
-        """
-        return self.page(version, epoch, None)[0]
-
     def page(self, version: int, epoch: str | None, most: int | None) -> tuple[bytes, int]:
-        """Return one page of the answer of `since`, and the version of its last message.
+        """Return the JSON answer for a client, and the version of its last message.
 
         Args:
-            version: Last version that the client has seen.
+            version: Last version that the client has seen. If this epoch does not have it, the
+                answer begins with the oldest kept message.
             epoch: Epoch of that version.
             most: Maximum bytes of messages; the page holds at least one message. None: no limit.
         """
@@ -118,6 +112,12 @@ def answer(name: str, epoch: str, version: int, news: bytes, *, missed: int, res
         b"true" if reset else b"false",
         news,
     )
+
+
+def too_many_topics(name: str, most: int) -> Refusal:
+    """Return the refusal of a new topic where *most* topics exist."""
+    detail = f"at most {most} topics may exist, got {shortened(name)} as topic {most + 1}"
+    return Refusal(429, "too_many_topics", detail)
 
 
 class Topics:
@@ -166,10 +166,8 @@ class Topics:
         return topic
 
     def _create(self, name: str) -> Topic:
-        most = self._limits.topics
-        if len(self._by_name) >= most:
-            detail = f"at most {most} topics may exist, got {shortened(name)} as topic {most + 1}"
-            raise Refusal(429, "too_many_topics", detail)
+        if len(self._by_name) >= self._limits.topics:
+            raise too_many_topics(name, self._limits.topics)
         topic = self._by_name[name] = Topic(name)
         return topic
 

@@ -254,10 +254,11 @@ class Workers:
         """Start a new generation; kill an earlier one that does not serve yet."""
         superseded = self._workers_of(self._starting)
         self._generations += 1
-        self._starting = self._generations
+        generation = self._starting = self._generations
         self._kill(superseded)
         for number in range(1, self._count + 1):
-            self._start(number, self._starting, 0.0)
+            if self._starting == generation:  # every worker so far could be started
+                self._start(number, generation, 0.0)
 
     def _take_over(self) -> None:
         """Make the new generation the serving one, and stop the old one."""
@@ -288,6 +289,18 @@ class Workers:
     # --- one worker -------------------------------------------------------------------------
 
     def _start(self, number: int, generation: int, pause: float) -> None:
+        try:
+            process, channel = self._spawn(number)
+        except OSError as error:  # the machine has no process, memory or descriptor left
+            reason = f"worker {number} cannot be started: {error.strerror}"
+            self._start_again(number, generation, reason, 2 * pause)
+            return
+        worker = _Worker(number, generation, process, channel, time.monotonic(), pause)
+        self._workers.add(worker)
+        self._selector.register(channel, selectors.EVENT_READ, worker)
+
+    def _spawn(self, number: int) -> tuple[subprocess.Popen[bytes], socket]:
+        """Start the process of a worker; return it with the parent's end of the channel."""
         channel, theirs = socketpair()
         sockets = [each.fileno() for each in self._sockets]
         setup = WorkerSetup(number, theirs.fileno(), sockets, str(self._folder))
@@ -299,12 +312,13 @@ class Workers:
                 env={**os.environ, _VARIABLE: json.dumps(asdict(setup))},
                 pass_fds=(theirs.fileno(), *sockets),
             )
+        except BaseException:
+            channel.close()
+            raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
-        worker = _Worker(number, generation, process, channel, time.monotonic(), pause)
-        self._workers.add(worker)
-        self._selector.register(channel, selectors.EVENT_READ, worker)
+        return process, channel
 
     def _read_report(self, worker: _Worker) -> None:
         text = b""
@@ -328,13 +342,28 @@ class Workers:
         if mark != _FAILED:
             how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
             reason = f"worker {worker.number} ended {how}"
+        lived = time.monotonic() - worker.started
+        pause = 0.0 if lived > _LONG_LIFE else 2 * worker.pause
+        self._start_again(worker.number, worker.generation, reason, pause, is_named=mark != _FAILED)
+
+    def _start_again(
+        self, number: int, generation: int, reason: str, pause: float, *, is_named: bool = True
+    ) -> None:
+        """Start a worker again, later, that has ended or could not be started.
+
+        Args:
+            number: Number of the worker.
+            generation: Its generation. The starting one fails as a whole, and earlier ones have
+                been replaced already.
+            reason: The reason, for the operator.
+            pause: Seconds to wait, within the bounds of the pauses.
+            is_named: Whether *reason* names the worker.
+        """
         if self._stops:
             return
-        if worker.generation == self._starting:
+        if generation == self._starting:
             self._fail_generation(reason)
-        elif worker.generation == self._serving:
-            lived = time.monotonic() - worker.started
-            pause = 0.0 if lived > _LONG_LIFE else min(_LONGEST_PAUSE, 2 * worker.pause)
-            pause = max(_FIRST_PAUSE, pause)
-            self._notice(f"{reason}; it is started again" if mark != _FAILED else reason)
-            self._due[worker.number] = (time.monotonic() + pause, pause)
+        elif generation == self._serving:
+            pause = min(_LONGEST_PAUSE, max(_FIRST_PAUSE, pause))
+            self._notice(f"{reason}; it is started again" if is_named else reason)
+            self._due[number] = (time.monotonic() + pause, pause)

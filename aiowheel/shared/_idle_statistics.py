@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 
@@ -45,14 +45,4 @@ class IdleCounts:
 
     def snapshot(self, partitions: int, keys: int, remembered: int) -> SharedIdleStatistics:
         """Return the counts together with the present sizes."""
-        return SharedIdleStatistics(
-            partitions,
-            keys,
-            remembered,
-            self.touches,
-            self.writes,
-            self.values,
-            self.idle,
-            self.retries,
-            self.epochs,
-        )
+        return SharedIdleStatistics(partitions, keys, remembered, **asdict(self))

@@ -161,8 +161,7 @@ class PostgresCounters:
             raise MissingExtraError("postgres")
         self._dsn = checked_str("dsn", dsn)
         self._name = checked_name(name)
-        self._logged = checked_bool("logged", logged)
-        self._schema = _SCHEMA.format(name, "" if logged else "UNLOGGED")
+        self._schema = _SCHEMA.format(name, "" if checked_bool("logged", logged) else "UNLOGGED")
         self._raise = _RAISE.format(name)
         self._add_one = _ADD_ONE.format(name)
         self._read = _READ.format(name)
@@ -292,7 +291,7 @@ class PostgresCounters:
     async def forget(self, keys: Collection[str]) -> None:
         """Remove counters; see `CounterStore`."""
         async with self._writing.use() as connection:
-            await connection.execute(self._forget, sorted(keys))
+            await self.forget_in(connection, keys)
 
     async def aclose(self) -> None:
         """Close the connections; see `CounterStore`."""
@@ -354,19 +353,17 @@ class PostgresCounters:
 
 def _parts(items: Sequence[tuple[str, int]]) -> list[str]:
     """Return JSON objects of these values, each short enough for one NOTIFY."""
-    parts: list[str] = []
-    items_here: list[str] = []
-    size = 0
+    parts: list[list[str]] = []
+    room = 0
     for key, value in items:
         item = f"{json.dumps(key, ensure_ascii=False)}:{value}"
-        size += len(item.encode()) + 1
-        if size > _PAYLOAD:
-            parts.append(f"{{{','.join(items_here)}}}")
-            items_here, size = [], len(item.encode()) + 1
-        items_here.append(item)
-    if items_here:
-        parts.append(f"{{{','.join(items_here)}}}")
-    return parts
+        size = len(item.encode()) + 1
+        if size > room:
+            parts.append([])
+            room = _PAYLOAD
+        parts[-1].append(item)
+        room -= size
+    return [f"{{{','.join(part)}}}" for part in parts]
 
 
 def _keys_per_part(keys: Collection[str]) -> int:

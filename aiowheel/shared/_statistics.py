@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 
@@ -47,14 +47,4 @@ class SharedCounts:
 
     def snapshot(self, keys: int) -> SharedStatistics:
         """Return the counts, with the number of keys that are kept up to date."""
-        return SharedStatistics(
-            keys,
-            self.waiting,
-            self.publishes,
-            self.writes,
-            self.retries,
-            self.hints,
-            self.gaps,
-            self.reads,
-            self.epochs,
-        )
+        return SharedStatistics(keys, **asdict(self))

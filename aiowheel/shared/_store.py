@@ -6,16 +6,19 @@ others, and a message about it is only a hint.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from aiowheel._arguments import safe_repr
+from aiowheel._arguments import checked_str, safe_repr
+from aiowheel._printable import is_unicode
 
 #: The longest key, in bytes of UTF-8: PostgreSQL indexes no more than 2,700 bytes.
 LONGEST_KEY = 1024
 #: The greatest value: what SQLite and PostgreSQL store in 64 bits.
 GREATEST_VALUE = 2**63 - 1
+_NAME = re.compile("[a-z][a-z0-9_]{0,39}")
 
 
 class HintListener(Protocol):
@@ -167,17 +170,13 @@ def checked_key(key: object, longest: int = LONGEST_KEY) -> str:
         TypeError: *key* is not a string.
         ValueError: *key* is empty or too long, or has a NUL or half a surrogate pair.
     """
-    if not isinstance(key, str):
-        raise TypeError(f"key must be a str, got {safe_repr(key)}")
-    try:
-        size = len(key.encode())
-    except UnicodeEncodeError:
-        size = 0
-    if not 0 < size <= longest or "\0" in key:
+    text = checked_str("key", key)
+    size = len(text.encode()) if is_unicode(text) else 0
+    if not 0 < size <= longest or "\0" in text:
         raise ValueError(
-            f"key must be 1 to {longest} bytes of UTF-8 without NUL, got {safe_repr(key)}"
+            f"key must be 1 to {longest} bytes of UTF-8 without NUL, got {safe_repr(text)}"
         )
-    return key
+    return text
 
 
 def checked_value(name: str, value: object) -> int:
@@ -202,12 +201,10 @@ def checked_name(name: object) -> str:
         ValueError: *name* is not 1 to 40 lower-case letters, digits and underscores with a letter
             first.
     """
-    if not isinstance(name, str):
-        raise TypeError(f"name must be a str, got {safe_repr(name)}")
-    plain = name.isascii() and name.replace("_", "a").isalnum() and name == name.lower()
-    if not plain or not name[0].isalpha() or len(name) > 40:
+    text = checked_str("name", name)
+    if not _NAME.fullmatch(text):
         raise ValueError(
             "name must be 1 to 40 lower-case letters, digits and underscores, a letter first, "
             f"got {name!r}"
         )
-    return name
+    return text

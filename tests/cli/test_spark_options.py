@@ -2,7 +2,7 @@
 
 import pytest
 
-from aiowheel.cli._spark_options import parse_conf
+from aiowheel.cli._options import parse_conf
 from aiowheel.errors import AiowheelError, BadInputError
 
 pytestmark = pytest.mark.one_build

@@ -19,6 +19,7 @@ from aiowheel.durable import (
     StoreVersionError,
     TimerExistsError,
 )
+from aiowheel.durable._operations import Placed, Put
 
 from .links import Fired, share_and_take_over, until
 
@@ -225,3 +226,28 @@ async def test_a_file_that_is_replaced_is_opened_again(path: Path, tmp_path: Pat
         await timers.schedule("new", "h", due=NOW)
         await until(lambda: fired.names == ["new"])
         assert await timers.get("old") is None
+
+
+async def test_a_relative_path_names_the_same_file_in_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may change its folder after it has made the store, as a daemon does."""
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.chdir(tmp_path)
+    store = SQLiteStore("app.db")
+    await store.open()
+    monkeypatch.chdir(other)
+    try:
+        await store.commit("me", [Put("a", "h", 1, b"")])
+        connection = sqlite3.connect(tmp_path / "app.db")
+        ((name,),) = connection.execute("SELECT name FROM aiowheel_timers").fetchall()
+        result = await store.put_in(connection, Put("b", "h", 1, b""))
+        connection.rollback()
+        connection.close()
+    finally:
+        await store.close()
+
+    assert name == "a"
+    assert isinstance(result, Placed)
+    assert list(other.iterdir()) == []

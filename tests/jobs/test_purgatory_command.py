@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aiowheel.cli import run
-from aiowheel.cli._purgatory_stream import print_result
+from aiowheel.cli._job_output import print_result
 from aiowheel.jobs.operations.schemas import Flaw
 from aiowheel.jobs.operations.shard import Shard
 

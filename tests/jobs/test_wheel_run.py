@@ -55,7 +55,7 @@ def counts(run: WheelRun) -> tuple[int, ...]:
         run.cascaded,
         run.wake_ups,
         run.peak_pending,
-        run.late_sum,
+        run.lateness.total_ns,
         run.lateness.maximum_ns,
         run.levels,
     )
@@ -79,7 +79,7 @@ def test_operations_end_by_the_rules(load: Load, tick: int, wheel_size: int) -> 
     ]
     assert run.expired == len(late)
     assert run.completed == len(load.operations) - len(late)
-    assert run.late_sum == sum(late)
+    assert run.lateness.total_ns == sum(late)
     assert run.lateness.maximum_ns == max(late, default=0)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import itertools
 import json
 import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -23,6 +26,7 @@ from websockets.exceptions import WebSocketException
 
 from aiowheel.cli import run
 from aiowheel.client import TopicClient
+from aiowheel.errors import AiowheelError
 from aiowheel.serve._workers import Workers
 
 from .conftest import Process, process
@@ -46,6 +50,21 @@ def work(sockets, channel, ready):
     os.kill(os.getppid(), signal.SIGTERM)
     assert channel.recv(1) == b""
     ready()
+
+run_worker(worker_setup(), work)
+"""
+# A worker that ends after it was ready; its replacement ends the parent.
+SHORT_WORKER = """
+import os, pathlib, signal
+from aiowheel.serve._workers import run_worker, worker_setup
+
+def work(sockets, channel, ready):
+    ready()
+    marker = pathlib.Path("started")
+    if marker.exists():
+        os.kill(os.getppid(), signal.SIGTERM)
+        channel.recv(1)
+    marker.touch()
 
 run_worker(worker_setup(), work)
 """
@@ -492,6 +511,66 @@ def test_a_worker_that_is_ready_after_the_stop_changes_nothing(tmp_path: Path) -
         ).run()
 
     assert reports == []
+
+
+def refuse_processes(monkeypatch: pytest.MonkeyPatch, *refused: int) -> None:
+    """Make the system refuse the processes with these numbers, counted from 1."""
+    count = itertools.count(1)
+    popen: type[subprocess.Popen[bytes]] = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        if next(count) in refused:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return popen(*arguments, **options)
+
+    monkeypatch.setattr("aiowheel.serve._workers.subprocess.Popen", start)
+
+
+def test_a_worker_that_the_system_refuses_is_started_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine without free processes does not end the service."""
+    monkeypatch.chdir(tmp_path)
+    refuse_processes(monkeypatch, 2)
+    reports: list[str] = []
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        Workers(
+            1,
+            [sys.executable, "-c", SHORT_WORKER],
+            [listener],
+            tmp_path,
+            lambda: reports.append("ready"),
+            lambda: False,
+            reports.append,
+        ).run()
+
+    refused = f"worker 1 cannot be started: {os.strerror(errno.EAGAIN)}"
+    assert reports == [
+        "ready",
+        "worker 1 ended with exit code 0; it is started again",
+        f"{refused}; it is started again",
+    ]
+
+
+def test_a_service_whose_first_workers_are_refused_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the worker that could not be started."""
+    refuse_processes(monkeypatch, 2)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        workers = Workers(
+            3,
+            [sys.executable, "-c", "pass"],
+            [listener],
+            tmp_path,
+            lambda: None,
+            lambda: False,
+            lambda _: None,
+        )
+        with pytest.raises(AiowheelError, match=r"^worker 2 cannot be started: "):
+            workers.run()
 
 
 @pytest.mark.parametrize(

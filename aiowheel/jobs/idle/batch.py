@@ -7,7 +7,6 @@ to one file (a part); merging the parts yields all events in order.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +14,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.jobs.idle.merge import merged_parts
+from aiowheel.jobs.idle.merge import events_in, merged_parts
 
 # Rows that one task sorts in memory; ten times as many would take a tenth more time.
 _ROWS_A_TASK = 1_000_000
@@ -61,8 +60,7 @@ class FoundIdle:
     def __iter__(self) -> Iterator[tuple[int, str]]:
         """Iterate over ``(fire, key)`` in the same order."""
         for batch in self.batches():
-            fires = cast("list[int]", batch.column("fire").to_pylist())
-            yield from zip(fires, cast("list[str]", batch.column("key").to_pylist()), strict=True)
+            yield from events_in(batch)
 
 
 def tasks_for(rows: int, spark_cores: int) -> int:

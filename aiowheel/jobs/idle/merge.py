@@ -37,6 +37,11 @@ def merged_parts(parts: Sequence[Path]) -> Iterator[pa.RecordBatch]:
             ahead = [part for part in ahead if not part.is_empty]
 
 
+def events_in(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
+    """Yield ``(fire, key)`` of each row."""
+    return zip(*(batch.column(name).to_pylist() for name in ("fire", "key")), strict=True)
+
+
 class _Part:
     """The events of one file that were read but not yet merged."""
 

@@ -111,7 +111,7 @@ class ParquetTouches:
             yield Tally(source, Format.PARQUET, accepted, ends_source=True)
 
     @contextlib.contextmanager
-    def damage_told(self, rows: TimedRows) -> Generator[None]:
+    def reader_errors(self, rows: TimedRows) -> Generator[None]:
         """If Spark fails to read a file inside the block, raise the error of the readers instead.
 
         Raises:
@@ -120,12 +120,12 @@ class ParquetTouches:
         try:
             yield
         except Exception as error:
-            if match := _UNREADABLE.search(str(error)):
-                file = unquote(urlparse(match[1]).path)
-                for name in filter(None, [self.names.get(file)]):
-                    piece = Piece(name, Path(file), Format.PARQUET)
-                    for _ in rows.by_the_same_rules(piece, None).batches():
-                        pass
+            match = _UNREADABLE.search(str(error))
+            file = unquote(urlparse(match[1]).path) if match else ""
+            if file in self.names:
+                piece = Piece(self.names[file], Path(file), Format.PARQUET)
+                for _ in rows.by_the_same_rules(piece, None).batches():
+                    pass
             raise
 
     def _rejects(self) -> Iterator[Reject]:

@@ -75,8 +75,8 @@ class PieceTouches:
                     yield from map(_unpacked, batch.column("note").drop_null().to_pylist())
 
     @contextlib.contextmanager
-    def damage_told(self, _rows: TimedRows) -> Generator[None]:
-        """Do nothing: the workers' reader names a damaged file."""
+    def reader_errors(self, _rows: TimedRows) -> Generator[None]:
+        """Do nothing: the workers use the readers, so their errors are those of the readers."""
         yield
 
 

@@ -10,13 +10,13 @@ of its key, or its key became idle at or before the frontier, and events up to t
 emitted again.
 """
 
-import io
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 
-from aiowheel.errors import AiowheelError
+from aiowheel.jobs.spark.checkpoint import refuse_other_version
+from aiowheel.jobs.spark.packs import pack, unpack
 from aiowheel.readers import LATEST_TIME
 from aiowheel.recipes._idle_trace import IdleEvent, IdleTrace, Touch
 
@@ -30,7 +30,6 @@ STATE: Final = {
 
 _BASE, _RECENT = STATE
 _TOUCHES = pa.schema({"t": pa.int64(), "key": pa.string()})
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 _FEW: Final = 256  # below so many touches, a separate value saves nothing
 _NOTHING: Final = -1  # the frontier of a new shard
 
@@ -124,28 +123,14 @@ class IdleShard:
         touches: dict[str, list[Touch]] = {}
         frontier = _NOTHING
         for name, (version, state, *settled) in values.items():
-            if version != STATE_VERSION:
-                raise AiowheelError(
-                    f"the checkpoint holds state of version {version}, this release reads "
-                    f"{STATE_VERSION}: finish the stream with the release that began it"
-                )
-            with pa.ipc.open_stream(bytes(state)) as reader:
-                columns = reader.read_all().to_pydict()
-            touches[name] = list(zip(columns["t"], columns["key"], strict=True))
+            refuse_other_version(version, STATE_VERSION)
+            touches[name] = [(t, key) for t, key in unpack(state)]
             frontier = max([frontier, *map(int, settled)])
         return cls(timeout, touches.get(_BASE, ()), touches.get(_RECENT, ()), frontier)
 
 
 def _written(touches: set[Touch]) -> bytes:
-    """Return touches in Arrow's stream format, compressed."""
-    sink = io.BytesIO()
-    ordered = sorted(touches)
-    batch = pa.RecordBatch.from_pydict(
-        {"t": [t for t, _ in ordered], "key": [key for _, key in ordered]}, _TOUCHES
-    )
-    with pa.ipc.new_stream(sink, _TOUCHES, options=_OPTIONS) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
+    return pack(_TOUCHES, sorted(touches), compression="zstd")
 
 
 def condensed(touches: list[Touch], timeout: int) -> list[Touch]:

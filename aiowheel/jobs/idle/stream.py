@@ -15,20 +15,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
-from aiowheel.jobs.idle.merge import merged_parts
+from aiowheel.jobs.idle.merge import events_in, merged_parts
 from aiowheel.jobs.idle.processor import EVENTS_DDL, IdleProcessor
 from aiowheel.jobs.idle.touch_files import TOUCHES_DDL, TouchFiles
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.processor import by_shard
 from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sinks import BatchFolders, batch_folders
-from aiowheel.jobs.spark.sources import watch_options
+from aiowheel.jobs.spark.sources import BINARY_FILES_DDL, watch_options
 from aiowheel.jobs.spark.stream_run import Phase
 from aiowheel.jobs.spark.uris import spark_path
-from aiowheel.jobs.spark.watermark import flushes, timestamp
+from aiowheel.jobs.spark.watermark import flushes, timestamp, with_watermark
 from aiowheel.readers import Unit
-
-_FILES_DDL = "path string, modificationTime timestamp, length bigint, content binary"
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ class IdleStream:
         delete = self.delete_files and phase is not Phase.FINISH  # which reads no file
         files = (
             spark.readStream.format("binaryFile")
-            .schema(_FILES_DDL)
+            .schema(BINARY_FILES_DDL)
             .options(**watch_options(self.files_per_batch, delete=delete))
             .load(spark_path(self.folder))
         )
@@ -139,10 +137,7 @@ def detected(packs: DataFrame, timeout: int, unit: Unit, max_lateness_ms: int) -
         unit: The unit of the times.
         max_lateness_ms: How far a touch may lie behind the newest one of earlier micro-batches.
     """
-    # Spark also drops rows exactly at the watermark; one millisecond more keeps the bound
-    # inclusive.
-    delay = f"{max_lateness_ms + 1} milliseconds"
-    rows = packs.withWatermark("ts", delay)
+    rows = with_watermark(packs, max_lateness_ms)
     found = by_shard(rows, IdleProcessor(timeout, unit), EVENTS_DDL)
     events = found.observe("taken", F.sum("taken").alias("rows"))
     return events.where(F.col("key").isNotNull()).select("fire", "key")
@@ -161,5 +156,4 @@ def read_idle_events(folder: Path) -> Iterator[tuple[int, str]]:
     """Yield the events that a stream has found so far, by fire time and key, without Spark."""
     for batch in batch_folders(folder):
         for rows in merged_parts(sorted(batch.glob("*.parquet"))):
-            columns = rows.to_pydict()
-            yield from zip(columns["fire"], columns["key"], strict=True)
+            yield from events_in(rows)

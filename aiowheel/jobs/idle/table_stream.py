@@ -12,18 +12,17 @@ from aiowheel.jobs.idle.parquet_touches import flaw_of_touch
 from aiowheel.jobs.idle.stream import by_fire, detected
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
+from aiowheel.jobs.spark.processor import shard_of_key
 from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sources import Source, read_touches, readable, unreadable
 from aiowheel.jobs.spark.stream_run import Phase
 from aiowheel.jobs.spark.targets import Sink, open_sink
 from aiowheel.jobs.spark.uris import whole_uri
-from aiowheel.jobs.spark.watermark import flushes, latest_now, timestamp
+from aiowheel.jobs.spark.watermark import DAY_MS, flushes, latest_now, timestamp
 from aiowheel.readers import Unit
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
-
-_AHEAD_MS = 86_400_000
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class IdleTableStream:
         return start_query(found, "aiowheel-idle", self.checkpoint, phase, write)
 
     def _found(self, spark: SparkSession, phase: Phase) -> DataFrame:
-        latest = latest_now(self.unit, _AHEAD_MS) if self.latest is None else F.lit(self.latest)
+        latest = latest_now(self.unit, DAY_MS) if self.latest is None else F.lit(self.latest)
         flaw = flaw_of_touch(self.earliest, F.least(latest, F.lit(self.limit)))
         delete = self.touches.delete and phase is not Phase.FINISH  # which reads no file
         touches = replace(self.touches, delete=delete)
@@ -116,8 +115,7 @@ class IdleTableStream:
             F.count("reason").alias("rejected"),
             F.sum(F.lit(0)).alias("irregular"),
         )
-        shard = F.pmod(F.xxhash64("key"), F.lit(self.shards)).cast("int").alias("shard")
-        used = readable(seen).select(shard, F.col("t").alias("time"), "key")
+        used = readable(seen).select(shard_of_key(self.shards), F.col("t").alias("time"), "key")
         packs = used.mapInArrow(pack_rows, PACK_DDL).select(
             "shard", "pack", timestamp("latest", self.unit).alias("ts")
         )

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aiowheel.errors import AiowheelError
+from aiowheel.jobs.operations.schemas import per_second
 from aiowheel.jobs.spark.packs import PACK, PACK_DDL, packs_of
 from aiowheel.readers import (
     Format,
@@ -79,7 +80,8 @@ class TouchFiles:
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for address in batch.column("path").to_pylist():
-                    yield from self._read_file(_local_path(address), rejects, shards)
+                    path = Path(address.removeprefix("file:"))
+                    yield from self._read_file(path, rejects, shards)
 
         return read
 
@@ -110,7 +112,7 @@ class TouchFiles:
     def _latest_now(self) -> int:
         if self.latest is not None:
             return self.latest
-        return int(clock.time() + _DAY_SECONDS) * int(10**self.unit.digits)
+        return int(clock.time() + _DAY_SECONDS) * per_second(self.unit)
 
 
 class _RejectsFile:
@@ -162,7 +164,3 @@ def _counted(packs: pa.RecordBatch, rejected: int, irregular: int) -> pa.RecordB
     for name, count in (("rejected", rejected), ("irregular", irregular)):
         packs = packs.append_column(name, pa.array([count] * packs.num_rows, pa.int64()))
     return packs
-
-
-def _local_path(address: str) -> Path:
-    return Path(address.removeprefix("file:")) if address.startswith("file:") else Path(address)

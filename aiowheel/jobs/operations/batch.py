@@ -102,7 +102,8 @@ def run_purgatory(
             last_event=last_event,
             mean_wait=_literal(mean[0] if mean else 1),
         )
-        partitions = max(_partitions(spark), event_count // _EVENTS_PER_PARTITION)
+        usual = int(str(spark.conf.get(_PARTITIONS)))
+        partitions = max(usual, event_count // _EVENTS_PER_PARTITION)
         kept.enter_context(_setting(spark, _PARTITIONS, str(partitions)))
         any_only = (waits.get["wanted"] or 1) == 1
         ends = endings(operation_rows, event_rows, tick, size, any_only=any_only, keep=keep)
@@ -152,10 +153,6 @@ def _rows_in(source: Source, table: pa.Schema, counted: int) -> int:
     if path is None or source.form is not Format.PARQUET:
         return counted
     return sum(parquet_files(path, table).values())
-
-
-def _partitions(spark: SparkSession) -> int:
-    return int(str(spark.conf.get(_PARTITIONS)))
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.shard_state import count_in_state, read_state
 from aiowheel.jobs.operations.stages import STATE_NAME, key_of_hit
 from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.values import ddl
 from aiowheel.rules import NEVER, Operation
 
 _DECIDING = 0  # Spark counts stateful operators from the end of the query
@@ -28,7 +29,6 @@ _PENDING = pa.schema(
         "deadline": pa.int64(),
     }
 )
-_PENDING_DDL = "id string, missing array<string>, wanted bigint, created bigint, deadline bigint"
 _ROWS = 8_192
 
 
@@ -57,7 +57,6 @@ def pending_operations(spark: SparkSession, checkpoint: Path, limit: int) -> lis
 
     Raises:
         BadInputError: The folder is not a checkpoint of a streaming purgatory.
-        BadInputError: The folder is no checkpoint of a streaming purgatory.
         AiowheelError: Its state has another version.
 
     Cost: each task reads its shards, and the driver receives *limit* rows.
@@ -67,7 +66,7 @@ def pending_operations(spark: SparkSession, checkpoint: Path, limit: int) -> lis
     with _state(spark, checkpoint) as state:
         if state is None:
             return []
-        rows = state.mapInArrow(_listed, _PENDING_DDL).orderBy("created", "id").limit(limit)
+        rows = state.mapInArrow(_listed, ddl(_PENDING)).orderBy("created", "id").limit(limit)
         return [Pending(row.id, tuple(row.missing), *row[2:]) for row in rows.collect()]
 
 

@@ -1,8 +1,7 @@
 """The input and output tables of the purgatory jobs. Rank 5: no Spark here.
 
 Times are integers of one unit per run, on any scale without negative times. Every rejected row has
-a
-flaw: the reason in the table of rejects.
+a flaw: the reason in the table of rejects.
 """
 
 from __future__ import annotations

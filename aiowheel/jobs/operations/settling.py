@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.jobs.operations.decided import Decided
@@ -22,8 +22,8 @@ from aiowheel.jobs.operations.stages import (
     MatchKeys,
 )
 from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
-from aiowheel.jobs.spark.processor import by_shard
-from aiowheel.jobs.spark.watermark import latest_now, timestamp
+from aiowheel.jobs.spark.processor import by_shard, shard_of_key
+from aiowheel.jobs.spark.watermark import latest_now, timestamp, with_watermark
 from aiowheel.readers import Unit
 
 
@@ -79,7 +79,8 @@ class Settling:
             flushes: The rows of `watermark.flushes`.
         """
         rows = self._timed(self._by_key(operations), "operations", flushes)
-        packs = rows.unionByName(self._timed(self._by_event(events), "events", flushes))
+        events = events.select(shard_of_key(self.shards), *EVENTS)
+        packs = rows.unionByName(self._timed(events, "events", flushes))
         match = MatchKeys(self.tick, self.unit, self.decided, self.shards)
         matched = by_shard(packs, match, MATCHED_DDL, event_time="ts")
         taken = matched.observe(
@@ -102,23 +103,15 @@ class Settling:
             "wanted",
             "deadline",
         )
-        return copies.select(self._shard_of_key(), *COPIES)
-
-    def _by_event(self, events: DataFrame) -> DataFrame:
-        return events.select(self._shard_of_key(), *EVENTS)
-
-    def _shard_of_key(self) -> Column:
-        return F.pmod(F.xxhash64("key"), F.lit(self.shards)).cast("int").alias("shard")
+        return copies.select(shard_of_key(self.shards), *COPIES)
 
     def _timed(self, rows: DataFrame, kind: str, flushes: DataFrame | None) -> DataFrame:
         """Give packs a watermark; Spark takes the lower of the two streams' watermarks."""
-        # Spark also drops rows exactly at the watermark; one millisecond more keeps the bound
-        # inclusive.
-        delay = f"{self.max_lateness_ms + 1} milliseconds"
         packs = rows.mapInArrow(pack_rows, PACK_DDL).select(
             "shard", "count", timestamp("latest", self.unit).alias("ts"), F.col("pack").alias(kind)
         )
         if flushes is not None:
             packs = packs.unionByName(flushes, allowMissingColumns=True)
         other = "events" if kind == "operations" else "operations"
-        return packs.withWatermark("ts", delay).withColumn(other, F.lit(None).cast("binary"))
+        timed = with_watermark(packs, self.max_lateness_ms)
+        return timed.withColumn(other, F.lit(None).cast("binary"))

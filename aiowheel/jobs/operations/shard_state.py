@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from aiowheel.errors import AiowheelError
 from aiowheel.jobs.operations.shard import Shard
+from aiowheel.jobs.spark.checkpoint import refuse_other_version
 from aiowheel.jobs.spark.packs import pack, unpack
 from aiowheel.rules import Event, Operation
 
@@ -72,7 +72,7 @@ def read_state(version: int, data: bytes) -> tuple[list[Operation], list[Operati
     Raises:
         AiowheelError: The value has another version.
     """
-    _refuse_another_version(version)
+    refuse_other_version(version, STATE_VERSION)
     source = pa.BufferReader(data)
     rows = unpack(source)
     events = [Event(*row) for row in unpack(source)]
@@ -90,14 +90,6 @@ def count_in_state(version: int, data: bytes) -> int:
     Raises:
         AiowheelError: The value has another version.
     """
-    _refuse_another_version(version)
+    refuse_other_version(version, STATE_VERSION)
     with pa.ipc.open_stream(pa.BufferReader(data)) as reader:
         return int(reader.read_all().num_rows)
-
-
-def _refuse_another_version(version: int) -> None:
-    if version != STATE_VERSION:
-        raise AiowheelError(
-            f"the checkpoint holds state of version {version}, this release reads {STATE_VERSION}: "
-            "finish the stream with the release that began it"
-        )

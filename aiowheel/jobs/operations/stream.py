@@ -27,7 +27,7 @@ from aiowheel.jobs.spark.sources import RECORDS_PER_BATCH, Source
 from aiowheel.jobs.spark.stream_run import Phase
 from aiowheel.jobs.spark.targets import open_sink
 from aiowheel.jobs.spark.uris import inside, whole_uri
-from aiowheel.jobs.spark.watermark import flushes
+from aiowheel.jobs.spark.watermark import DAY_MS, flushes
 from aiowheel.readers import Format, Unit
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class PurgatoryStream:
     unit: Unit
     tick: int = 1
     max_lateness_ms: int = 0
-    max_ahead_ms: int = 86_400_000
+    max_ahead_ms: int = DAY_MS
     operations_format: Format = Format.PARQUET
     events_format: Format = Format.PARQUET
     shards: int = 16

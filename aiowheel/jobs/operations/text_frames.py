@@ -7,7 +7,7 @@ incomplete record, an object in place of a text. So both engines share one parse
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -95,7 +95,7 @@ def _lines(batches: _Lines) -> Iterator[tuple[str, int, bytes]]:
 
 
 def _batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    while taken := [row for _, row in zip(range(_ROWS), rows, strict=False)]:
+    while taken := list(islice(rows, _ROWS)):
         columns = zip(*taken, strict=True)
         arrays = [pa.array(values, of.type) for values, of in zip(columns, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -28,6 +28,7 @@ from aiowheel.jobs.operations.frames import (
 from aiowheel.jobs.operations.schemas import OUTCOMES
 from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
 from aiowheel.jobs.operations.shard import LONGEST_TICK
+from aiowheel.jobs.spark.watermark import DAY_MS
 from aiowheel.readers import Unit
 from aiowheel.rules import COMPLETED, EXPIRED, NEVER
 
@@ -38,7 +39,6 @@ _OPTIONAL: Final = ("thresholds", "mode", "deadline", "value")
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_AHEAD_MS: Final = 86_400_000
 _LONGEST_LATENESS_MS: Final = 31_536_000_000  # a year, as on the command line
 _MOST_SHARDS: Final = 100_000
 
@@ -175,8 +175,8 @@ def _settling(
 
 def _settle_streams(operations: DataFrame, events: DataFrame, settling: Settling) -> Settled:
     unit = settling.unit
-    operations = flawed_if_ahead(operations, "created", unit, _AHEAD_MS)
-    events = flawed_if_ahead(events, "time", unit, _AHEAD_MS)
+    operations = flawed_if_ahead(operations, "created", unit, DAY_MS)
+    events = flawed_if_ahead(events, "time", unit, DAY_MS)
     ends = settling.endings(
         counted_sound(operations, "operations"), counted_sound(events, "events")
     )

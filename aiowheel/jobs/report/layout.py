@@ -1,13 +1,16 @@
-"""The displayed columns of the report, and how values are formatted. Rank 5."""
+"""The displayed columns and lines of the report, and how values are formatted. Rank 5."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiowheel._printable import printable
 from aiowheel.jobs.report.spans import span_text
+from aiowheel.jobs.report.tables import HISTOGRAM_EDGES_NS
 
+Row = dict[str, Any]
 Cell = Callable[[Any], str]
 #: Number of displayed rows of the ranked tables; the files hold more.
 MOST_ROWS = 5
@@ -33,6 +36,36 @@ def _span(value: Any) -> str:
 def keys_cell(value: Any) -> str:
     """Return the first three keys of a list, formatted by `text_cell`."""
     return ", ".join(map(text_cell, value[:3])) + (", ..." if len(value) > 3 else "")
+
+
+def group_of(row: Row) -> str:
+    """Return the name of a row's purgatory and kind."""
+    return f"{text_cell(row['purgatory'])} / {text_cell(row['kind'])}"
+
+
+def counts_by_range(rows: Iterable[Row]) -> dict[str, dict[int, int]]:
+    """Return the counts of a histogram, by group and by index of the range's lower edge."""
+    counts: dict[str, dict[int, int]] = {}
+    for row in rows:
+        place = HISTOGRAM_EDGES_NS.index(row["lower_ns"])
+        counts.setdefault(group_of(row), {})[place] = row["operations"]
+    return counts
+
+
+def shares_over_time(rows: Sequence[Row], group: str) -> list[tuple[float, float]]:
+    """Return the points of the line of *group*, from the rows of `timeouts_over_time`.
+
+    A point is the middle of a bucket, in seconds since the first bucket of all groups, and the
+    percentage of its operations that timed out. A bucket in which no operation ended has NaN, which
+    interrupts the line.
+    """
+    origin, width = min(row["bucket_start_ns"] for row in rows), rows[0]["bucket_ns"]
+    own = [row for row in rows if group_of(row) == group]
+    shares = {row["bucket_start_ns"]: row["timeout_share"] for row in own}
+    return [
+        ((start - origin + width / 2) / 1e9, 100 * shares.get(start, math.nan))
+        for start in range(min(shares), max(shares) + 1, width)
+    ]
 
 
 _GROUP: dict[str, tuple[str, Cell]] = {

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from aiowheel.jobs.report.charts import bar_chart, line_chart
 from aiowheel.jobs.report.html import Page
-from aiowheel.jobs.report.layout import LAYOUT, keys_cell, text_cell
+from aiowheel.jobs.report.layout import (
+    LAYOUT,
+    Row,
+    counts_by_range,
+    group_of,
+    keys_cell,
+    shares_over_time,
+    text_cell,
+)
 from aiowheel.jobs.report.spans import span_text
 from aiowheel.jobs.report.tables import HISTOGRAM_EDGES_NS
 
 _MOST_GROUPS = 7  # the number of colours
 _MOST_ROWS = 20
-_Row = dict[str, Any]
 _HINTS = {
     "outcomes": "Timed out counts every operation whose timeout came before its condition was met; "
     "share is timed out divided by operations.",
@@ -39,7 +45,8 @@ def write_page(tables: Mapping[str, pa.Table], origin: Mapping[str, str], path: 
     page = Page("What waited, and how it ended", _period(over_time))
     page.origin(origin)
     page.cards(_cards(outcomes, tables["lateness_quantiles"].to_pylist()))
-    groups = [_group(row) for row in sorted(outcomes, key=_size, reverse=True)][:_MOST_GROUPS]
+    largest = sorted(outcomes, key=itemgetter("operations"), reverse=True)[:_MOST_GROUPS]
+    groups = [group_of(row) for row in largest]
     if len(outcomes) > _MOST_GROUPS:
         page.section(
             f"{len(outcomes)} purgatories and kinds",
@@ -57,7 +64,7 @@ def write_page(tables: Mapping[str, pa.Table], origin: Mapping[str, str], path: 
     return page.save(path)
 
 
-def _period(rows: list[_Row]) -> str:
+def _period(rows: list[Row]) -> str:
     if not rows:
         return "The trace holds no operation."
     ends = [row["bucket_start_ns"] for row in rows]
@@ -68,7 +75,7 @@ def _period(rows: list[_Row]) -> str:
     return f"Operations that ended from {first} to {last} UTC."
 
 
-def _cards(outcomes: list[_Row], lateness: list[_Row]) -> list[tuple[str, str]]:
+def _cards(outcomes: list[Row], lateness: list[Row]) -> list[tuple[str, str]]:
     operations = sum(row["operations"] for row in outcomes)
     expired = sum(row["expired"] for row in outcomes)
     failed = sum(row["failed"] for row in outcomes)
@@ -95,23 +102,9 @@ def _add_table(page: Page, tables: Mapping[str, pa.Table], name: str) -> None:
     )
 
 
-def _timeouts(rows: list[_Row], groups: list[str]) -> str:
-    if not rows:
-        return line_chart({}, x_label="", y_label="", x_text=str, y_text=str)
-    start = min(row["bucket_start_ns"] for row in rows)
-    bucket = rows[0]["bucket_ns"]
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for group in groups:
-        shares = {
-            row["bucket_start_ns"]: row["timeout_share"] for row in rows if _group(row) == group
-        }
-        # A bucket in which no operation ended has no share: NaN interrupts the line.
-        lines[group] = [
-            ((at - start + bucket / 2) / 1e9, 100 * shares.get(at, math.nan))
-            for at in range(min(shares), max(shares) + 1, bucket)
-        ]
+def _timeouts(rows: list[Row], groups: list[str]) -> str:
     return line_chart(
-        lines,
+        {group: shares_over_time(rows, group) for group in groups},
         x_label="seconds since the first operation ended",
         y_label="share timed out",
         x_text=lambda seconds: f"{seconds:g}",
@@ -119,16 +112,12 @@ def _timeouts(rows: list[_Row], groups: list[str]) -> str:
     )
 
 
-def _bucket_caption(rows: list[_Row]) -> str:
+def _bucket_caption(rows: list[Row]) -> str:
     return f"One point per {span_text(rows[0]['bucket_ns'])}." if rows else ""
 
 
-def _histogram(rows: list[_Row], groups: list[str], axis: str) -> str:
-    counts: dict[str, dict[int, int]] = {}
-    for row in rows:
-        if _group(row) in groups:
-            place = HISTOGRAM_EDGES_NS.index(row["lower_ns"])
-            counts.setdefault(_group(row), {})[place] = row["operations"]
+def _histogram(rows: list[Row], groups: list[str], axis: str) -> str:
+    counts = counts_by_range(row for row in rows if group_of(row) in groups)
     if not counts:
         return bar_chart([], {}, x_label="", y_label="", y_text=str)
     first = min(min(places) for places in counts.values())
@@ -148,11 +137,3 @@ def _histogram(rows: list[_Row], groups: list[str], axis: str) -> str:
 def _shares(counts: Mapping[int, int], places: range) -> list[float]:
     total = sum(counts.values()) or 1
     return [100 * counts.get(place, 0) / total for place in places]
-
-
-def _group(row: _Row) -> str:
-    return f"{text_cell(row['purgatory'])} / {text_cell(row['kind'])}"
-
-
-def _size(row: _Row) -> int:
-    return int(row["operations"])

@@ -6,28 +6,25 @@ list and tries to open a display.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from aiowheel.jobs.report.layout import text_cell
+from aiowheel.jobs.report.layout import Row, counts_by_range, group_of, shares_over_time
 from aiowheel.jobs.report.spans import span_text
 from aiowheel.jobs.report.tables import HISTOGRAM_EDGES_NS
 
 # The palette of Okabe and Ito, distinguishable for most colour-blind readers.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_Row = dict[str, Any]
 
 
 def draw_picture(tables: Mapping[str, pa.Table], path: Path) -> Path:
     """Draw lateness, completion times and timeout share over time into *path*."""
-    groups = [_group(row) for row in tables["outcomes"].to_pylist()]
+    groups = [group_of(row) for row in tables["outcomes"].to_pylist()]
     colours = {group: _COLOURS[i % len(_COLOURS)] for i, group in enumerate(groups)}
     figure = Figure(figsize=(10, 11), layout="constrained")
     late, done, over_time = figure.subplots(3, 1)
@@ -48,23 +45,16 @@ def draw_picture(tables: Mapping[str, pa.Table], path: Path) -> Path:
     return path
 
 
-def _group(row: _Row) -> str:
-    return f"{text_cell(row['purgatory'])} / {text_cell(row['kind'])}"
-
-
 def _label(name: str) -> str:
     # matplotlib reads text between dollars as a formula, and omits labels that begin with "_".
     return " " + name.replace("$", r"\$")
 
 
-def _draw_histogram(axes: Axes, rows: list[_Row], colours: Mapping[str, str]) -> None:
+def _draw_histogram(axes: Axes, rows: list[Row], colours: Mapping[str, str]) -> None:
     if not rows:
         _write_none(axes)
         return
-    counts: dict[str, dict[int, int]] = {}
-    for row in rows:
-        place = HISTOGRAM_EDGES_NS.index(row["lower_ns"])
-        counts.setdefault(_group(row), {})[place] = row["operations"]
+    counts = counts_by_range(rows)
     first = min(min(places) for places in counts.values())
     last = max(max(places) for places in counts.values())
     width = 0.9 / len(counts)
@@ -85,31 +75,22 @@ def _draw_histogram(axes: Axes, rows: list[_Row], colours: Mapping[str, str]) ->
     axes.legend()
 
 
-def _draw_timeouts(axes: Axes, rows: list[_Row], colours: Mapping[str, str]) -> None:
+def _draw_timeouts(axes: Axes, rows: list[Row], colours: Mapping[str, str]) -> None:
     axes.set_title("Share of operations that timed out, over time")
     axes.set_ylabel("timed out (%)")
     if not rows:
         _write_none(axes)
         return
-    start_ns = min(row["bucket_start_ns"] for row in rows)
-    bucket_ns = rows[0]["bucket_ns"]
     for group, colour in colours.items():
-        shares = {
-            row["bucket_start_ns"]: row["timeout_share"] for row in rows if _group(row) == group
-        }
-        # A bucket in which no operation ended has no share: NaN interrupts the line.
-        starts = range(min(shares), max(shares) + 1, bucket_ns)
         axes.plot(
-            [(start + bucket_ns / 2 - start_ns) / 1e9 for start in starts],
-            [100 * shares.get(start, math.nan) for start in starts],
+            *zip(*shares_over_time(rows, group), strict=True),
             color=colour,
             marker="o",
             markersize=4,
             label=_label(group),
         )
-    axes.set_xlabel(
-        f"seconds since the first operation finished; one point per {span_text(bucket_ns)}"
-    )
+    width = span_text(rows[0]["bucket_ns"])
+    axes.set_xlabel(f"seconds since the first operation finished; one point per {width}")
     axes.set_ylim(-3, 103)
     axes.legend()
 

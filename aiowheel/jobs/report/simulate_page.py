@@ -8,7 +8,7 @@ from typing import Any
 
 from aiowheel.jobs.report.charts import line_chart
 from aiowheel.jobs.report.html import Page
-from aiowheel.jobs.report.spans import span_text
+from aiowheel.jobs.report.spans import mean_lateness_text, span_text
 from aiowheel.jobs.wheels.simulate import SimulateResult, Sweep
 
 Row = dict[str, Any]
@@ -20,7 +20,7 @@ COLUMNS: Sequence[tuple[str, Callable[[Row], str]]] = (
     ("rate", lambda row: f"{row['rate']:,.6g}/s"),
     ("operations", lambda row: f"{row['operations']:,}"),
     ("timed out", lambda row: f"{100 * timeout_share(row):.3f} %"),
-    ("late, mean", lambda row: span_text(round(row["late_sum_ns"] / max(1, row["expired"])))),
+    ("late, mean", mean_lateness_text),
     ("late, most", lambda row: span_text(row["late_max_ns"])),
     ("levels", lambda row: str(row["levels"])),
     ("inserts", lambda row: f"{row['inserts']:,}"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 _UNITS = ((1, "ns"), (1_000, "µs"), (1_000_000, "ms"))
 
 
@@ -14,3 +17,8 @@ def span_text(span_ns: int) -> str:
             return f"{span_ns / unit_ns:.3g} {name}"
     seconds = span_ns / 1_000_000_000
     return f"{seconds:.3g} s" if abs(seconds) < 999.5 else f"{seconds:,.0f} s"
+
+
+def mean_lateness_text(row: Mapping[str, Any]) -> str:
+    """Format the mean lateness of the timeouts in a row of `simulate` or `tune`."""
+    return span_text(round(row["late_sum_ns"] / max(1, row["expired"])))

@@ -2,8 +2,7 @@
 
 Source: the columns of `aiowheel.trace.TRACE_COLUMNS`. The transforms run no action and no Python
 function, and each ends in the `select` that is its contract. Times and spans are int64 ns. Rows
-have
-no order: a sort in Spark would cost more than the table, and the results are small.
+have no order: a sort in Spark would cost more than the table, and the results are small.
 """
 
 from __future__ import annotations

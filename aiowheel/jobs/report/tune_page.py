@@ -8,7 +8,7 @@ from typing import Any
 
 from aiowheel.jobs.report.charts import line_chart
 from aiowheel.jobs.report.html import Page
-from aiowheel.jobs.report.spans import span_text
+from aiowheel.jobs.report.spans import mean_lateness_text, span_text
 from aiowheel.jobs.wheels.tune import ARM_NS, CASCADE_NS, WAKE_UP_NS, Tuning
 
 Row = dict[str, Any]
@@ -23,7 +23,7 @@ COLUMNS: Sequence[tuple[str, Callable[[Row], str]]] = (
     ("wheel size", lambda row: f"{row['wheel_size']:,}"),
     ("cost", lambda row: f"{row['cost_ns']:,.0f} ns"),
     ("of a core", lambda row: f"{core_percent(row):.3g} %"),
-    ("late, mean", lambda row: span_text(round(row["late_sum_ns"] / max(1, row["expired"])))),
+    ("late, mean", mean_lateness_text),
     ("late, most", lambda row: span_text(row["late_max_ns"])),
     ("timed out", lambda row: f"{row['expired']:,}"),
     ("cascades", lambda row: f"{row['cascaded']:,}"),
@@ -54,7 +54,7 @@ def write_page(tuning: Tuning, max_lateness_ns: int, origin: Mapping[str, str], 
             ("wheel size", f"{best['wheel_size']:,}"),
             ("cost an operation", f"{best['cost_ns']:,.0f} ns"),
             ("of a core", f"{core_percent(best):.3g} %"),
-            ("late, mean", COLUMNS[4][1](best)),
+            ("late, mean", mean_lateness_text(best)),
         ]
     )
     page.section("The line to paste")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from aiowheel._outputs import whole_file
-from aiowheel.errors import BadInputError
+from aiowheel.errors import AiowheelError, BadInputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,19 @@ class Checkpoint:
 
     def _flush_files(self) -> list[Path]:
         return [file for file in self.flushes.glob("*") if not file.name.startswith(".")]
+
+
+def refuse_other_version(found: int, readable: int) -> None:
+    """Raise if state of version *found* is stored, and this release reads version *readable*.
+
+    Raises:
+        AiowheelError: The versions differ.
+    """
+    if found != readable:
+        raise AiowheelError(
+            f"the checkpoint holds state of version {found}, this release reads {readable}: "
+            "finish the stream with the release that began it"
+        )
 
 
 def _settings_in(file: Path) -> dict[str, object]:

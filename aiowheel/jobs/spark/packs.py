@@ -47,11 +47,11 @@ def packs_of(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns, PACK)
 
 
-def pack(schema: pa.Schema, rows: list[Any]) -> bytes:
+def pack(schema: pa.Schema, rows: list[Any], compression: str | None = None) -> bytes:
     """Pack tuples with the columns of *schema*."""
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-    return _stream_of(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return _stream_of(pa.RecordBatch.from_arrays(arrays, schema=schema), compression)
 
 
 def unpack(data: bytes | pa.BufferReader) -> Iterator[tuple[Any, ...]]:
@@ -61,9 +61,10 @@ def unpack(data: bytes | pa.BufferReader) -> Iterator[tuple[Any, ...]]:
     return zip(*(column.to_pylist() for column in table.columns), strict=True)
 
 
-def _stream_of(rows: pa.RecordBatch) -> bytes:
+def _stream_of(rows: pa.RecordBatch, compression: str | None = None) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
         writer.write_batch(rows)
     data: bytes = sink.getvalue().to_pybytes()
     return data

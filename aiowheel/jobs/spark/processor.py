@@ -14,7 +14,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import pandas as pd
 from pyspark import SparkContext, SparkFiles
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
     StatefulProcessor,
@@ -135,6 +136,11 @@ class ShardProcessor(StatefulProcessor, Generic[ShardT]):
     @abstractmethod
     def _emit(self, key: Any, shard: ShardT, ends: list[Any]) -> Frames:
         """Yield the output rows for *ends*, the result of `settle`."""
+
+
+def shard_of_key(shards: int) -> Column:
+    """Return the shard of a row, from 0 to below *shards*, by the hash of its ``key``."""
+    return F.pmod(F.xxhash64("key"), F.lit(shards)).cast("int").alias("shard")
 
 
 def by_shard(

@@ -116,7 +116,7 @@ def open_session(
         _check_master(master)
     folder = Path(tempfile.mkdtemp(prefix="aiowheel-spark-"))
     with contextlib.ExitStack() as stack:
-        stack.callback(_remove, folder)
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
         _silence_loggers()
         options = f"-Duser.timezone=UTC -Djava.io.tmpdir={folder} {java_options}".strip()
         defaults = _defaults(folder, app_name) | dict(connectors or {})
@@ -144,7 +144,7 @@ def open_session(
                 spark.conf.set(_PARTITIONS, _partitions(spark))
             # If the JVM dies, the accumulator listener would print a traceback.
             listener: Any = spark.sparkContext._accumulatorServer
-            listener.handle_error = _ignore
+            listener.handle_error = lambda *_: None
         except AiowheelError:
             raise
         except Exception as error:
@@ -402,10 +402,6 @@ def _silence_loggers() -> None:
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
 
 
-def _ignore(*_: object) -> None:
-    pass
-
-
 def _is_not_interrupt(record: logging.LogRecord) -> bool:
     return record.msg != "KeyboardInterrupt while sending command."
 
@@ -444,7 +440,3 @@ def _abandon_session(jvm: "subprocess.Popen[bytes] | None") -> None:
     except subprocess.TimeoutExpired:
         jvm.kill()
         jvm.wait()
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

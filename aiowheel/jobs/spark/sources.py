@@ -37,6 +37,8 @@ _LONGEST_AGE: Final = "36500d"  # Spark silently ignores files a week older than
 #: Otherwise Spark ignores files in subfolders, or derives columns from the subfolders' names.
 _WHOLE_FOLDER: Final = {"recursiveFileLookup": "true"}
 _NUMBER: Final = r"^-?[0-9]{1,19}$"
+#: The columns of Spark's source ``binaryFile``.
+BINARY_FILES_DDL: Final = "path string, modificationTime timestamp, length bigint, content binary"
 #: The default for a topic.
 RECORDS_PER_BATCH: Final = 1_000_000
 _FILES: Final = (Format.PARQUET, Format.NDJSON, Format.CSV)

@@ -1,9 +1,8 @@
 """Conversion between the times of a trace and Spark's watermark. Rank 5.
 
 Spark's event time is in microseconds, its watermark in milliseconds, the times of a trace in any
-unit.
-The rounding is exact: for a watermark W, a row is late if and only if its time is at or before
-``frontier(W)``.
+unit. The rounding is exact: for a watermark W, a row is late if and only if its time is at or
+before ``frontier(W)``.
 
 All times are shifted by a millisecond: the watermark of a stream without rows is 0, and Spark would
 drop a row at time 0, which is not later than that.
@@ -19,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.jobs.operations.schemas import per_second
 from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.sources import BINARY_FILES_DDL
 from aiowheel.jobs.spark.uris import spark_path
 from aiowheel.readers import Unit
 from aiowheel.rules import NEVER
@@ -27,8 +27,8 @@ from aiowheel.rules import NEVER
 #: range ends in 2262.
 FLUSH_MS: Final = 9_000_000_000_000
 _FLUSHED_MS: Final = 8_500_000_000_000  # 2239: later than every row, before any flush less lateness
-_FILES_DDL: Final = "path string, modificationTime timestamp, length bigint, content binary"
-
+#: The usual argument of `latest_now`.
+DAY_MS: Final = 86_400_000
 _SHIFT_US: Final = 1_000
 
 
@@ -52,9 +52,16 @@ def timestamps(times: list[int], unit: Unit) -> Any:
     return np.array(micros, dtype="datetime64[us]")
 
 
+def with_watermark(rows: DataFrame, max_lateness_ms: int) -> DataFrame:
+    """Set the watermark on ``ts``: rows up to *max_lateness_ms* behind the newest are not late."""
+    # Spark also drops rows exactly at the watermark; one millisecond more keeps the bound
+    # inclusive.
+    return rows.withWatermark("ts", f"{max_lateness_ms + 1} milliseconds")
+
+
 def flushes(spark: SparkSession, checkpoint: Checkpoint) -> DataFrame:
     """Return ``shard`` and ``ts`` of the flush rows, one for each `send_flush`."""
-    files = spark.readStream.format("binaryFile").schema(_FILES_DDL)
+    files = spark.readStream.format("binaryFile").schema(BINARY_FILES_DDL)
     return files.load(spark_path(checkpoint.flushes)).select(
         F.lit(0).alias("shard"), F.timestamp_millis(F.lit(FLUSH_MS)).alias("ts")
     )

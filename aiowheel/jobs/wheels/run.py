@@ -68,11 +68,6 @@ class WheelRun:
         return self._counts.scheduled + self._counts.cascaded
 
     @property
-    def late_sum(self) -> int:
-        """The sum of all lateness, in nanoseconds."""
-        return self.lateness.total_ns
-
-    @property
     def levels(self) -> int:
         """Number of levels in use."""
         return self._wheel.statistics().levels
@@ -110,13 +105,13 @@ class WheelRun:
         while arrived < arrivals or (ended < last and end < until):
             if arrival <= end:
                 if arrival >= self._due:
-                    self._turn(arrival)
+                    self.advance(arrival)
                 entries.append(self._arm(arrival, deadlines[arrived]))
                 arrived += 1
                 arrival = created[arrived] if arrived < arrivals else NEVER
             else:
                 if end >= self._due:
-                    self._turn(end)
+                    self.advance(end)
                 if entries[owners[ended]].cancel():
                     self.completed += 1
                 ended += 1
@@ -129,25 +124,10 @@ class WheelRun:
         self._entries = [entries[owner] for owner in owners]
 
     def advance(self, now: i64) -> None:
-        """Expire what is due up to *now*; nothing fed later may lie before it."""
-        self._turn(now)
+        """Advance to every instant up to *now* at which the wheel has work.
 
-    def finish(self) -> None:
-        """Expire all pending operations."""
-        self._turn(LIMIT)
-
-    def _arm(self, now: i64, deadline: i64) -> TimerEntry:
-        wheel = self._wheel
-        entry = TimerEntry(deadline, None)
-        due = wheel.arm(entry, now)
-        self.peak_pending = max(self.peak_pending, self._counts.pending)
-        # A later deadline is never in a bucket that comes up earlier, so the bound need not move.
-        if due < self._due:
-            self._due = self._next()
-        return entry
-
-    def _turn(self, now: i64) -> None:
-        """Advance to every instant up to *now* at which the wheel has work."""
+        Nothing fed later may lie before *now*.
+        """
         wheel = self._wheel
         due = self._next()
         while due <= now:
@@ -160,6 +140,20 @@ class WheelRun:
                     self.lateness.record(entry.late_at(due))
             due = self._next()
         self._due = due
+
+    def finish(self) -> None:
+        """Expire all pending operations."""
+        self.advance(LIMIT)
+
+    def _arm(self, now: i64, deadline: i64) -> TimerEntry:
+        wheel = self._wheel
+        entry = TimerEntry(deadline, None)
+        due = wheel.arm(entry, now)
+        self.peak_pending = max(self.peak_pending, self._counts.pending)
+        # A later deadline is never in a bucket that comes up earlier, so the bound need not move.
+        if due < self._due:
+            self._due = self._next()
+        return entry
 
     def _next(self) -> i64:
         due = self._wheel.next_expiration()

@@ -43,7 +43,6 @@ SHARDS = pa.schema(
 )
 #: One row per setting: counts are summed over the shards, other columns are maxima.
 SETTINGS = pa.schema({**_SETTING, **dict.fromkeys((*_COUNTS, *_PEAKS), pa.int64())})
-_DDL = {"tick_ns": "bigint", "wheel_size": "int", "timeout_ns": "bigint", "rate": "double"}
 _ANSWERS = pa.schema([*SHARDS, *(pa.field(name, pa.int64()) for name in _COSTS)])
 
 
@@ -177,7 +176,7 @@ def simulate(
     """
     sweep = Sweep(operations, waits, [], [], [], [], seed, shards)
     check_sweep(sweep)
-    for name in _DDL:
+    for name in _SETTING:
         if name not in settings.columns:
             raise ValueError(f"settings must have a column {name!r}, got {settings.columns}")
 
@@ -189,7 +188,8 @@ def simulate(
     spark = settings.sparkSession
     count = partitions or _PARTITIONS_A_CORE * parallelism(spark)
     numbers = spark.range(shards).select(F.col("id").cast("int").alias("shard"))
-    tasks = settings.select(*(F.col(name).cast(kind) for name, kind in _DDL.items()))
+    columns = from_arrow_schema(pa.schema(_SETTING))
+    tasks = settings.select(*(F.col(each.name).cast(each.dataType) for each in columns))
     # Repartitioned by number, which Spark keeps; it would merge few small rows into one task.
     plan = tasks.crossJoin(numbers).repartition(count)
     return plan.mapInArrow(run, from_arrow_schema(_ANSWERS))
@@ -233,7 +233,7 @@ def run_task(task: dict[str, Any], sweep: Sweep) -> dict[str, Any]:
         "inserts": run.inserts,
         "cascaded": run.cascaded,
         "wake_ups": run.wake_ups,
-        "late_sum_ns": run.late_sum,
+        "late_sum_ns": run.lateness.total_ns,
         "levels": run.levels,
         "peak_pending": run.peak_pending,
         "late_max_ns": run.lateness.maximum_ns,

@@ -290,7 +290,7 @@ def _counts_of(wheel: WheelRun) -> dict[str, int]:
         "inserts": wheel.inserts,
         "cascaded": wheel.cascaded,
         "wake_ups": wheel.wake_ups,
-        "late_sum_ns": wheel.late_sum,
+        "late_sum_ns": wheel.lateness.total_ns,
     }
 
 
@@ -312,7 +312,7 @@ def _rank(row: dict[str, Any]) -> tuple[bool, float, int]:
 
 def _prefer_small(rows: list[dict[str, Any]]) -> None:
     """Move the row with the fewest buckets of those that cost as little as the first to the top."""
-    most = rows[0]["cost_ns"] * _AS_CHEAP if rows else 0.0
+    most = rows[0]["cost_ns"] * _AS_CHEAP
     as_cheap = [row for row in rows if row["allowed"] and row["cost_ns"] <= most]
     if as_cheap:
         best = min(as_cheap, key=_buckets)

@@ -1,11 +1,12 @@
-"""Options and Spark session of the commands that run Spark. Rank 5.
+"""Options that several commands have, and the Spark session of a command. Rank 5.
 
-A command declares ``master: Master = None``, ``conf: Conf = None`` and
+A command that runs Spark declares ``master: Master = None``, ``conf: Conf = None`` and
 ``verbose: Verbose = False``, and passes all three to ``spark_session``.
 """
 
 import contextlib
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,8 @@ from aiowheel.jobs.spark.uris import local_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Trace = Annotated[str, typer.Argument(metavar="TRACE", help="Folder of a TraceRecorder, or a URI.")]
 Master = Annotated[
     str | None,
     typer.Option(
@@ -30,6 +33,13 @@ Conf = Annotated[
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show Spark's log and complete errors on stderr.")
 ]
+
+
+class Engine(StrEnum):
+    """The engines of a command; both give the same result."""
+
+    WHEEL = "wheel"
+    SPARK = "spark"
 
 
 @contextlib.contextmanager
