@@ -172,7 +172,7 @@ def test_many_rows_are_several_files(
 
     (parts,) = files(sink.folder).values()
     assert len(parts) == 3
-    assert sorted(sum(parts, [])) == list(range(15))
+    assert sorted(n for part in parts for n in part) == list(range(15))
 
 
 def test_an_incomplete_day_is_written_again(spark: "SparkSession", tmp_path: Path) -> None:
