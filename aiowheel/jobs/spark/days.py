@@ -1,7 +1,6 @@
-"""The rows of a micro-batch by day, in a few large parts: the files of a stream's folders. Rank 5.
+"""The rows of a micro-batch by day, in few parts: the files in a stream's folders. Rank 5.
 
-Spark has no date for integer times, and each task of a query would write a file of its own, even
-for a single row.
+Otherwise each task of the query would write a file, even for a single row.
 """
 
 from __future__ import annotations
