@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pyspark import StorageLevel
@@ -42,7 +43,8 @@ class RowTime(NamedTuple):
         return F.date_from_unix_date(F.least(days, F.lit(_LAST_DAY)).cast("int"))
 
 
-class DayRows(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DayRows:
     """The rows of one day.
 
     Attributes:
