@@ -1,14 +1,15 @@
-"""Measure what `aiowheel idle --engine spark` adds to the bare `lead()` query below it.
+"""Measure `aiowheel idle --engine spark` beside the bare `lead()` query below it, and beside peers.
 
 Run:
     python benchmarks/bench_idle_batch.py [--rows 20000000] [--rounds 3] [--json FILE]
 
 The program first creates a Parquet table of packets: 100,000 connections, each with a packet every
 ten seconds on average. Then it runs, in one session and in turn: the bare query into Spark's sink
-that discards its input; and the complete job, with checked and counted rows, sorted events, and
-the file of `fire,key` lines. It does so for two timeouts: after one, a packet in twenty is the last
-before an idle event (30 s), after the other, one in three (10.8 s). It prints the times, the CPU
-seconds of the driver and its JVM, and their ratios.
+that discards its input; the complete job, with checked and counted rows, sorted events, and the
+file of `fire,key` lines; and, where they are installed, DuckDB and polars, which write the same
+sorted file without checks. It does so for two timeouts: after one, a packet in twenty is the last
+before an idle event (30 s), after the other, one in three (10.8 s). It prints the times and the CPU
+seconds of the process and its JVM, and the ratios of the job to the bare query.
 """
 
 import argparse
@@ -20,6 +21,9 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -36,6 +40,12 @@ CONNECTIONS = 100_000
 MEAN_GAP_US = 10_000_000
 SHARES = (0.05, 0.34)  # the fractions of the packets that an idle event follows
 PROMISE = 1.3
+SQL = """
+    SELECT t + $timeout AS fire, key FROM (
+        SELECT key, t, lead(t) OVER (PARTITION BY key ORDER BY t) AS next_t
+        FROM read_parquet($files)
+    ) WHERE next_t IS NULL OR next_t > t + $timeout ORDER BY fire, key
+"""
 
 
 def make_packets(spark: SparkSession, rows: int, folder: Path) -> None:
@@ -74,6 +84,25 @@ def run_job(spark: SparkSession, folder: Path, timeout: int) -> dict[str, int]:
     return {"rows": rows.accepted, "keys": keys, "idle_events": summary.events}
 
 
+def run_duckdb(folder: Path, timeout: int, out: Path) -> None:
+    """Write the file of the job with DuckDB."""
+    duckdb = import_module("duckdb")
+    given = {"timeout": timeout, "files": f"{folder}/*.parquet"}
+    duckdb.sql(SQL, params=given).write_csv(str(out))
+
+
+def run_polars(folder: Path, timeout: int, out: Path) -> None:
+    """Write the file of the job with polars."""
+    pl = import_module("polars")
+    fire, next_t = pl.col("t") + timeout, pl.col("t").shift(-1).over("key")
+    rows = pl.scan_parquet(f"{folder}/*.parquet").sort("key", "t")
+    found = rows.filter(next_t.is_null() | (next_t > fire)).select(fire.alias("fire"), "key")
+    found.sort("fire", "key").sink_csv(str(out))
+
+
+PEERS = {"duckdb": run_duckdb, "polars": run_polars}
+
+
 def cost_of(spark: SparkSession, work: Callable[[], object]) -> tuple[float, float]:
     """Return the duration of a call in seconds, and the CPU seconds of this process and the JVM."""
     gateway = spark.sparkContext._gateway  # noqa: SLF001 - only it has the JVM's process
@@ -90,23 +119,30 @@ def cost_of(spark: SparkSession, work: Callable[[], object]) -> tuple[float, flo
 
 
 def compare(spark: SparkSession, table: Path, share: float, rounds: int) -> dict[str, object]:
-    """Run both in turn; the first round warms up and does not count."""
+    """Run all in turn; the first round warms up and does not count."""
     timeout = round(-math.log(share) * MEAN_GAP_US)  # the gaps are exponential
     query = bare_query(spark.read.parquet(str(table)), timeout)
     found: dict[str, int] = {}
-    costs: list[tuple[tuple[float, float], tuple[float, float]]] = []
-    for _ in range(rounds + 1):
-        bare = cost_of(spark, query.write.format("noop").mode("overwrite").save)
-        job = cost_of(spark, lambda: found.update(run_job(spark, table, timeout)))
-        costs.append((bare, job))
+    works: dict[str, Callable[[], object]] = {
+        "bare": query.write.format("noop").mode("overwrite").save,
+        "job": lambda: found.update(run_job(spark, table, timeout)),
+    }
+    peers = [name for name in PEERS if find_spec(name)]
+    files = {name: table.with_name(f"{name}.csv") for name in peers}
+    works |= {name: partial(PEERS[name], table, timeout, files[name]) for name in peers}
+    costs = [
+        {name: cost_of(spark, work) for name, work in works.items()} for _ in range(rounds + 1)
+    ][1:]
+    for name, file in files.items():
+        with file.open("rb") as lines:
+            events = sum(1 for _ in lines) - 1  # the header
+        assert events == found["idle_events"], (name, events)
     figures: dict[str, object] = dict(found)
-    for place, name in enumerate(("", "cpu_")):
-        pairs = [(bare[place], job[place]) for bare, job in costs[1:]]
-        figures |= {
-            f"bare_{name}seconds": [round(bare, 2) for bare, _ in pairs],
-            f"job_{name}seconds": [round(job, 2) for _, job in pairs],
-            f"{name}ratio": round(statistics.median(job / bare for bare, job in pairs), 3),
-        }
+    for place, kind in enumerate(("", "cpu_")):
+        for name in works:
+            figures[f"{name}_{kind}seconds"] = [round(cost[name][place], 2) for cost in costs]
+        ratios = [cost["job"][place] / cost["bare"][place] for cost in costs]
+        figures[f"{kind}ratio"] = round(statistics.median(ratios), 3)
     return figures | {"ratio_promised": PROMISE}
 
 

@@ -128,6 +128,7 @@ def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream | IdleTa
         max_lateness_ms=late_ms,
         shards=options.limits.shards,
         files_per_batch=options.limits.files_per_batch,
+        interval_ms=options.limits.interval_ms,
         delete_files=options.limits.delete_files,
     )
 
@@ -163,4 +164,5 @@ def _table_stream(options: StreamOptions, table: TableOptions) -> "IdleTableStre
         latest=latest,
         limit=limit,
         shards=options.limits.shards,
+        interval_ms=options.limits.interval_ms,
     )

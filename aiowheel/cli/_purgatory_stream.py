@@ -161,6 +161,7 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
         shards=options.limits.shards,
         files_per_batch=options.limits.files_per_batch,
         records_per_batch=options.limits.records_per_batch,
+        interval_ms=options.limits.interval_ms,
         delete_files=options.limits.delete_files,
     )
 

@@ -19,7 +19,7 @@ from aiowheel.cli._duration import duration
 from aiowheel.cli._options import on_this_machine
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.jobs.spark.progress import BatchCounts
-from aiowheel.jobs.spark.stream_run import StreamRun, Until
+from aiowheel.jobs.spark.stream_run import INTERVAL_MS, StreamRun, Until
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -44,6 +44,10 @@ Shards = Annotated[
 FilesPerBatch = Annotated[
     int, typer.Option(min=1, help="Stream: maximum files per folder and micro-batch.")
 ]
+BatchInterval = Annotated[
+    float,
+    duration(least=0, most=86_400, help="Stream: time from one micro-batch to the next."),
+]
 DeleteFiles = Annotated[
     bool,
     typer.Option("--delete-files", help="Stream: delete each file after its rows are processed."),
@@ -67,6 +71,7 @@ class StreamLimits:
         files_per_batch: Maximum number of files per folder and micro-batch.
         delete_files: Whether each file of a folder is deleted after its micro-batch.
         records_per_batch: Maximum number of records per topic and micro-batch.
+        batch_interval: Time between the starts of two micro-batches, in seconds.
     """
 
     max_lateness: float = 0.0
@@ -78,6 +83,7 @@ class StreamLimits:
     files_per_batch: int = 100
     delete_files: bool = False
     records_per_batch: int = 1_000_000
+    batch_interval: float = INTERVAL_MS / 1_000
 
     def until(self) -> Until:
         """Return the condition that ends the stream.
@@ -88,6 +94,11 @@ class StreamLimits:
         if self.once and self.drain:
             raise BadInputError("--once and --drain exclude each other")
         return Until.DRAINED if self.drain else Until.ONCE if self.once else Until.STOPPED
+
+    @property
+    def interval_ms(self) -> int:
+        """The time between the starts of two micro-batches, in milliseconds."""
+        return round(self.batch_interval * 1_000)
 
     def refuse(self) -> None:
         """Refuse these options in a run without --stream; default values are accepted.

@@ -22,6 +22,7 @@ from aiowheel.cli._options import (
     spark_session,
 )
 from aiowheel.cli._stream_run import (
+    BatchInterval,
     CheckpointFolder,
     DeleteFiles,
     Drain,
@@ -81,6 +82,7 @@ def idle(
     files_per_batch: FilesPerBatch = StreamLimits.files_per_batch,
     delete_files: DeleteFiles = False,
     records_per_batch: RecordsPerBatch = StreamLimits.records_per_batch,
+    batch_interval: BatchInterval = StreamLimits.batch_interval,
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
@@ -114,6 +116,7 @@ def idle(
         files_per_batch=files_per_batch,
         delete_files=delete_files,
         records_per_batch=records_per_batch,
+        batch_interval=batch_interval,
     )
     if stream:
         options = StreamOptions(files, out, rejects, ticks, limits)

@@ -27,6 +27,7 @@ from aiowheel.cli._options import (
 )
 from aiowheel.cli._purgatory_stream import PurgatoryStreamOptions, run_stream
 from aiowheel.cli._stream_run import (
+    BatchInterval,
     CheckpointFolder,
     DeleteFiles,
     Drain,
@@ -88,6 +89,7 @@ def purgatory(
     files_per_batch: FilesPerBatch = StreamLimits.files_per_batch,
     delete_files: DeleteFiles = False,
     records_per_batch: RecordsPerBatch = StreamLimits.records_per_batch,
+    batch_interval: BatchInterval = StreamLimits.batch_interval,
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
@@ -119,6 +121,7 @@ def purgatory(
         files_per_batch=files_per_batch,
         delete_files=delete_files,
         records_per_batch=records_per_batch,
+        batch_interval=batch_interval,
     )
     if stream:
         options = PurgatoryStreamOptions(

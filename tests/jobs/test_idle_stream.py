@@ -195,6 +195,39 @@ def test_a_batch_writes_only_changed_state(spark: "SparkSession", tmp_path: Path
     assert sum(size for version, size in written.items() if version > 1) < 10_000
 
 
+@pytest.mark.thorough
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_flush_does_not_wait_for_the_interval(spark: "SparkSession", tmp_path: Path) -> None:
+    """Of a stream with a micro-batch per day; it has also processed the rows that came since."""
+    from aiowheel.jobs.idle.stream import IdleStream, read_idle_events
+    from aiowheel.jobs.spark.stream_run import StreamRun, Until
+
+    folder, checkpoint = tmp_path / "in", Checkpoint(tmp_path / "checkpoint")
+    folder.mkdir()
+    write_rows(folder / "1.csv", [(100, "a")])
+    stream = IdleStream(
+        folder,
+        tmp_path / "out",
+        checkpoint,
+        touch_files(Unit.S),
+        timeout=30,
+        max_lateness_ms=0,
+        shards=2,
+        interval_ms=86_400_000,
+    )
+
+    def look(_query: "StreamingQuery") -> None:
+        if checkpoint.last_finished_batch() >= 0 and not checkpoint.flush_requested():
+            write_rows(folder / "2.csv", [(200, "b")])
+            checkpoint.request_flush()
+
+    assert StreamRun(stream, spark, look).run(Until.STOPPED) is Until.DRAINED
+
+    assert list(read_idle_events(stream.events)) == [(130, "a"), (230, "b")]
+
+
 def test_a_wrong_time_does_not_move_the_watermark(tmp_path: Path) -> None:
     """By default a time more than a day in the future is rejected; the rejects can be read."""
     file = tmp_path / "a.csv"

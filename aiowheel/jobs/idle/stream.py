@@ -19,11 +19,12 @@ from aiowheel.jobs.idle.merge import events_in, merged_parts
 from aiowheel.jobs.idle.processor import EVENTS_DDL, IdleProcessor
 from aiowheel.jobs.idle.touch_files import TOUCHES_DDL, TouchFiles
 from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.days import RowTime
 from aiowheel.jobs.spark.processor import by_shard
 from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sinks import BatchFolders, batch_folders
 from aiowheel.jobs.spark.sources import BINARY_FILES_DDL, watch_options
-from aiowheel.jobs.spark.stream_run import Phase
+from aiowheel.jobs.spark.stream_run import INTERVAL_MS, Phase
 from aiowheel.jobs.spark.uris import spark_path
 from aiowheel.jobs.spark.watermark import flushes, timestamp, with_watermark
 from aiowheel.readers import Unit
@@ -42,6 +43,7 @@ class IdleStream:
         max_lateness_ms: How far a row may lie behind the newest row of earlier micro-batches.
         shards: The number of engines that share the keys; fixed for the life of the checkpoint.
         files_per_batch: The maximum number of files in a micro-batch.
+        interval_ms: The time between the starts of two micro-batches.
         delete_files: Whether each file is deleted after its micro-batch.
         written: The number of idle events per micro-batch of this run.
     """
@@ -54,6 +56,7 @@ class IdleStream:
     max_lateness_ms: int
     shards: int = 16
     files_per_batch: int = 100
+    interval_ms: int = INTERVAL_MS
     delete_files: bool = False
     written: dict[int, int] = field(default_factory=dict[int, int])
 
@@ -64,7 +67,7 @@ class IdleStream:
 
     @property
     def events(self) -> Path:
-        """The folder of the events, with one folder of Parquet per micro-batch."""
+        """The folder of the events, with one folder of Parquet per day and micro-batch."""
         return self.out / "events"
 
     @property
@@ -92,16 +95,17 @@ class IdleStream:
         Raises:
             BadInputError: The folder of events belongs to another stream.
         """
-        folders = BatchFolders(self.events, self.checkpoint.folder)
+        fired = RowTime("fire", self.unit)
+        folders = BatchFolders(self.events, self.checkpoint.folder, fired)
 
         def write(frame: DataFrame, batch_id: int) -> None:
-            self.written[batch_id] = folders.write(by_fire(frame), batch_id)
+            self.written[batch_id] = folders.write(frame, batch_id)
 
         touches = self._touches(spark, phase)
         end = flushes(spark, self.checkpoint)
         packs = touches.unionByName(end, allowMissingColumns=True)
         events = detected(packs, self.timeout, self.files.unit, self.max_lateness_ms)
-        return start_query(events, "aiowheel-idle", self.checkpoint, phase, write)
+        return start_query(events, "aiowheel-idle", self.checkpoint, phase, self.interval_ms, write)
 
     def _touches(self, spark: SparkSession, phase: Phase) -> DataFrame:
         delete = self.delete_files and phase is not Phase.FINISH  # which reads no file
@@ -143,17 +147,12 @@ def detected(packs: DataFrame, timeout: int, unit: Unit, max_lateness_ms: int) -
     return events.where(F.col("key").isNotNull()).select("fire", "key")
 
 
-def by_fire(events: DataFrame) -> DataFrame:
-    """Sort the events within each file of a micro-batch.
-
-    Events of later batches have later fire times, so a reader that needs the order merges only the
-    files of one batch.
-    """
-    return events.sortWithinPartitions("fire")
-
-
 def read_idle_events(folder: Path) -> Iterator[tuple[int, str]]:
-    """Yield the events that a stream has found so far, by fire time and key, without Spark."""
+    """Yield the events that a stream has found so far, by fire time and key, without Spark.
+
+    Events of later micro-batches have later fire times, so only the files of one day and
+    micro-batch are merged.
+    """
     for batch in batch_folders(folder):
         for rows in merged_parts(sorted(batch.glob("*.parquet"))):
             yield from events_in(rows)

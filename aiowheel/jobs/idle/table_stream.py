@@ -9,13 +9,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.jobs.idle.parquet_touches import flaw_of_touch
-from aiowheel.jobs.idle.stream import by_fire, detected
+from aiowheel.jobs.idle.stream import detected
 from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.days import RowTime
 from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
 from aiowheel.jobs.spark.processor import shard_of_key
 from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sources import Source, read_touches, readable, unreadable
-from aiowheel.jobs.spark.stream_run import Phase
+from aiowheel.jobs.spark.stream_run import INTERVAL_MS, Phase
 from aiowheel.jobs.spark.targets import Sink, open_sink
 from aiowheel.jobs.spark.uris import whole_uri
 from aiowheel.jobs.spark.watermark import DAY_MS, flushes, latest_now, timestamp
@@ -42,6 +43,7 @@ class IdleTableStream:
             that a wrong time cannot end the stream.
         limit: The greatest possible time, an upper bound of *latest*.
         shards: The number of engines that share the keys; fixed for the life of the checkpoint.
+        interval_ms: The time between the starts of two micro-batches.
         written: The number of idle events per micro-batch of this run.
     """
 
@@ -56,6 +58,7 @@ class IdleTableStream:
     latest: int | None
     limit: int
     shards: int = 16
+    interval_ms: int = INTERVAL_MS
     written: dict[int, int] = field(default_factory=dict[int, int])
 
     @property
@@ -81,7 +84,8 @@ class IdleTableStream:
                 table differ.
         """
         folder = str(self.checkpoint.folder)
-        events = open_sink(spark, self.out, checkpoint=folder, key=("key", "fire"))
+        fired = RowTime("fire", self.unit)
+        events = open_sink(spark, self.out, checkpoint=folder, key=("key", "fire"), time=fired)
         refused: Sink | None = None
         if self.rejects is not None:
             key = ("source", "raw")
@@ -89,19 +93,19 @@ class IdleTableStream:
 
         def write(frame: DataFrame, batch_id: int) -> None:
             if refused is None:
-                self.written[batch_id] = events.write(by_fire(frame), batch_id)
+                self.written[batch_id] = events.write(frame, batch_id)
                 return
             frame.persist()  # otherwise the shards run once per output table
             try:
                 idle = frame.where(F.col("reason").isNull()).select("fire", "key")
-                self.written[batch_id] = events.write(by_fire(idle), batch_id)
+                self.written[batch_id] = events.write(idle, batch_id)
                 bad = frame.where(F.col("reason").isNotNull()).select("source", "reason", "raw")
                 refused.write(bad, batch_id)
             finally:
                 frame.unpersist()
 
         found = self._found(spark, phase)
-        return start_query(found, "aiowheel-idle", self.checkpoint, phase, write)
+        return start_query(found, "aiowheel-idle", self.checkpoint, phase, self.interval_ms, write)
 
     def _found(self, spark: SparkSession, phase: Phase) -> DataFrame:
         latest = latest_now(self.unit, DAY_MS) if self.latest is None else F.lit(self.latest)

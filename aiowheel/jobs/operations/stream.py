@@ -21,10 +21,11 @@ from aiowheel.jobs.operations.pending import count_pending
 from aiowheel.jobs.operations.schemas import OUTCOMES, REJECTS
 from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
 from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.days import RowTime
 from aiowheel.jobs.spark.progress import observed
 from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sources import RECORDS_PER_BATCH, Source
-from aiowheel.jobs.spark.stream_run import Phase
+from aiowheel.jobs.spark.stream_run import INTERVAL_MS, Phase
 from aiowheel.jobs.spark.targets import open_sink
 from aiowheel.jobs.spark.uris import inside, whole_uri
 from aiowheel.jobs.spark.watermark import DAY_MS, flushes
@@ -85,6 +86,7 @@ class PurgatoryStream:
         shards: The number of shards of each stage; fixed for the life of the checkpoint.
         files_per_batch: The maximum number of files of each folder in a micro-batch.
         records_per_batch: The maximum number of records of each topic.
+        interval_ms: The time between the starts of two micro-batches.
         delete_files: Whether each file of a folder is deleted after its micro-batch.
         written: The output of this run, by micro-batch; the last one may not be finished.
     """
@@ -102,6 +104,7 @@ class PurgatoryStream:
     shards: int = 16
     files_per_batch: int = 100
     records_per_batch: int = RECORDS_PER_BATCH
+    interval_ms: int = INTERVAL_MS
     delete_files: bool = False
     written: dict[int, Written] = field(default_factory=dict[int, "Written"])
 
@@ -148,7 +151,9 @@ class PurgatoryStream:
         # One query for outcomes and rejects, so that each row is checked once.
         rows = found.unionByName(bad, allowMissingColumns=True)
         write = self._write(spark, decided)
-        return start_query(rows, "aiowheel-purgatory", self.checkpoint, phase, write)
+        return start_query(
+            rows, "aiowheel-purgatory", self.checkpoint, phase, self.interval_ms, write
+        )
 
     def checked_counts(self, batch: StreamingQueryProgress) -> Counts:
         """Return the counts of a finished micro-batch of this run, after checking them.
@@ -225,8 +230,11 @@ class PurgatoryStream:
     def _write(self, spark: SparkSession, decided: Decided) -> Callable[[DataFrame, int], None]:
         folder = str(self.checkpoint.folder)
         outcomes, refused = (
-            open_sink(spark, inside(str(self.out), name), checkpoint=folder, key=key)
-            for name, key in (("outcomes", ("id",)), ("rejects", ("source", "raw")))
+            open_sink(spark, inside(str(self.out), name), checkpoint=folder, key=key, time=time)
+            for name, key, time in (
+                ("outcomes", ("id",), RowTime("at", self.unit)),
+                ("rejects", ("source", "raw"), None),
+            )
         )
 
         def write(frame: DataFrame, batch_id: int) -> None:

@@ -1,7 +1,7 @@
 """A stream's Parquet folders on HDFS or an object store. Rank 5.
 
-As in `sinks`, which is for local folders, each micro-batch has a folder with its number. An object
-store cannot rename a folder atomically, so Spark writes the folder in place and finally creates the
+As in `sinks`, which is for local folders, each day of a micro-batch has a folder. An object store
+cannot rename a folder atomically, so Spark writes the folder in place and finally creates the
 file `_SUCCESS`, a single object: a folder with it is complete. Readers must ignore incomplete
 folders; `read_whole_folders` does. A repeated micro-batch keeps a complete folder and replaces an
 incomplete one.
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.errors import BadInputError
+from aiowheel.jobs.spark.days import DAY, DayRows, RowTime, rows_by_day
 from aiowheel.jobs.spark.sinks import PREFIX
 from aiowheel.jobs.spark.uris import Folder
 from aiowheel.jobs.spark.values import ddl
@@ -26,20 +27,25 @@ _WHOLE: Final = "_SUCCESS"
 class HadoopFolders:
     """The folders `batch_id=000000`, `batch_id=000001`, ... of one stream; give it to foreachBatch.
 
-    A batch without rows creates no folder.
+    They are divided into days and files as those of `BatchFolders`. A batch without rows creates no
+    folder.
 
     Args:
         spark: The session.
         folder: The parent folder; created if missing.
         is_new: Whether the stream is new: its checkpoint does not exist yet.
+        time: The time of the rows; None for rows without one.
 
     Raises:
         BadInputError: The folder holds batches although the stream is new: its numbers would start
             at 0 and collide with the batches of another stream.
     """
 
-    def __init__(self, spark: SparkSession, folder: Folder, *, is_new: bool) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Folder, *, is_new: bool, time: RowTime | None = None
+    ) -> None:
         self.folder = folder
+        self._time = time
         if is_new and _batches(spark, folder):
             raise BadInputError(
                 f"{folder.path}: holds the batches of another stream: choose another folder, or "
@@ -47,17 +53,22 @@ class HadoopFolders:
             )
 
     def write(self, frame: DataFrame, batch_id: int) -> int:
-        """Write the rows of *frame* to the folder of *batch_id*, unless that is complete already.
+        """Write the rows of *frame* to the folders of *batch_id* that are not complete yet.
 
         Returns:
             The number of these rows.
 
-        Cost: one action on *frame*.
+        Cost: one action on *frame*, which is kept on the workers' disks during the call.
         """
-        path = f"{self.folder.path}/{PREFIX}{batch_id:06d}"
-        if exists(frame.sparkSession, f"{path}/{_WHOLE}"):
-            return frame.count()  # a stateful query must process every batch, written or not
-        return replace_files(frame, Folder(path, self.folder.scheme))
+        # A stateful query must process every batch, written or not.
+        with rows_by_day(frame, self._time) as days:
+            return sum(self._write(day, f"{PREFIX}{batch_id:06d}") for day in days)
+
+    def _write(self, day: DayRows, name: str) -> int:
+        path = "/".join(filter(None, (self.folder.path, day.folder, name)))
+        if exists(day.rows.sparkSession, f"{path}/{_WHOLE}"):
+            return day.count
+        return replace_files(day.rows, Folder(path, self.folder.scheme))
 
 
 def replace_files(frame: DataFrame, folder: Folder) -> int:
@@ -105,8 +116,13 @@ def _batches(spark: SparkSession, folder: Folder) -> list[str]:
     system, path = _file_system(spark, folder.path)
     if not system.exists(path):
         return []
-    names = [status.getPath().getName() for status in system.listStatus(path)]
-    return [f"{folder.path}/{name}" for name in sorted(names) if name.startswith(PREFIX)]
+    found: list[str] = []
+    for name in sorted(status.getPath().getName() for status in system.listStatus(path)):
+        if name.startswith(DAY):
+            found += _batches(spark, Folder(f"{folder.path}/{name}", folder.scheme))
+        elif name.startswith(PREFIX):
+            found.append(f"{folder.path}/{name}")
+    return found
 
 
 def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:

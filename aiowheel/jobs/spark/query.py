@@ -17,6 +17,7 @@ def start_query(
     name: str,
     checkpoint: Checkpoint,
     phase: Phase,
+    interval_ms: int,
     write: Callable[[DataFrame, int], object],
 ) -> StreamingQuery:
     """Start the query, or continue from the open checkpoint.
@@ -26,6 +27,7 @@ def start_query(
         name: The name of the query.
         checkpoint: The checkpoint of the stream.
         phase: The phase, which determines when the query ends.
+        interval_ms: The time between the starts of two micro-batches while input may arrive.
         write: Called with the rows of each micro-batch and its number, after checking that the
             micro-batch's files exist: a missing file ends the query with an error.
     """
@@ -39,7 +41,7 @@ def start_query(
         rows.writeStream.queryName(name)
         .outputMode("append")
         .option("checkpointLocation", str(checkpoint.folder))
-        .trigger(**phase.trigger)
+        .trigger(**phase.trigger(interval_ms))
         .foreachBatch(checked)
         .start()
     )

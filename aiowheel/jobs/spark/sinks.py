@@ -1,7 +1,7 @@
-"""A stream's results as one Parquet folder per micro-batch, each exactly once. Rank 5.
+"""A stream's results as Parquet folders, one per day and micro-batch, each exactly once. Rank 5.
 
 Spark repeats an unfinished micro-batch after a crash, with the same rows and the same number. The
-repetition replaces the folder of that number as a whole, so every reader sees each row once.
+repetition replaces the folders of that number as a whole, so every reader sees each row once.
 Spark's own file sink is exactly-once only for readers that use its log.
 """
 
@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.errors import AiowheelError, BadInputError
+from aiowheel.jobs.spark.days import RowTime, rows_by_day
 
 PREFIX = "batch_id="  #: prefix of the name of a batch's folder
 
@@ -26,20 +27,25 @@ PREFIX = "batch_id="  #: prefix of the name of a batch's folder
 class BatchFolders:
     """The folders `batch_id=000000`, `batch_id=000001`, ... of one stream; give it to foreachBatch.
 
+    Rows with a time lie in one folder per day and batch, `day=2026-11-23/batch_id=000007`.
     A folder is written under a hidden name next to its final one, synced to disk and renamed, so a
-    reader sees it complete or not at all. A batch without rows creates no folder.
+    reader sees it complete or not at all. It has one file, or several of about `ROWS_PER_FILE`
+    rows. A batch without rows creates no folder.
 
     Args:
         folder: The parent folder, on a disk that driver and executors share; created if missing.
         checkpoint: The checkpoint of the stream; each checkpoint has its own folder.
+        time: The time of the rows, which divides them into days and sorts each file; None for
+            rows without one.
 
     Raises:
         BadInputError: The folder holds batches although the checkpoint is new: its numbers would
             start at 0 and replace the batches of another stream.
     """
 
-    def __init__(self, folder: Path, checkpoint: Path) -> None:
+    def __init__(self, folder: Path, checkpoint: Path, time: RowTime | None = None) -> None:
         self.folder = folder
+        self._time = time
         if not (checkpoint / "commits").exists() and next(batch_folders(folder), None) is not None:
             raise BadInputError(
                 f"{folder}: holds the batches of another stream: choose another folder, or the "
@@ -47,14 +53,16 @@ class BatchFolders:
             )
 
     def write(self, frame: DataFrame, batch_id: int) -> int:
-        """Write the rows of *frame* to the folder of *batch_id*, replacing its contents.
+        """Write the rows of *frame* to the folders of *batch_id*, replacing their contents.
 
         Returns:
             The number of these rows.
 
-        Cost: one action on *frame*.
+        Cost: one action on *frame*, which is kept on the workers' disks during the call.
         """
-        return replace_folder(frame, self.folder / f"{PREFIX}{batch_id:06d}")
+        name = f"{PREFIX}{batch_id:06d}"
+        with rows_by_day(frame, self._time) as days:
+            return sum(replace_folder(day.rows, self.folder / day.folder / name) for day in days)
 
 
 def replace_folder(frame: DataFrame, place: Path) -> int:
@@ -107,8 +115,9 @@ def _compare(place: Path, written: int, found: int) -> None:
 
 
 def batch_folders(folder: Path) -> Iterator[Path]:
-    """Yield the finished folders in *folder*, in the order of their numbers."""
-    yield from sorted(folder.glob(f"{PREFIX}*"), key=lambda path: int(path.name[len(PREFIX) :]))
+    """Yield the finished folders in *folder*, in the order of their days and numbers."""
+    found = folder.glob(f"**/{PREFIX}*")
+    yield from sorted(found, key=lambda path: (path.parent.name, int(path.name[len(PREFIX) :])))
 
 
 def read_batches(folder: Path, schema: pa.Schema) -> pa.Table:

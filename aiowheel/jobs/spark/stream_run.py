@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from aiowheel.jobs.spark.checkpoint import Checkpoint
 
-_POLL: Final = "500 milliseconds"
+INTERVAL_MS: Final = 500  #: between the starts of two micro-batches, by default
 # Far below the time of a hundred micro-batches; Spark keeps the reports of no more than those.
 _LOOK_SECONDS: Final = 1
 _ATTEMPTS = 4  # as Spark's own default for a task, spark.task.maxFailures
@@ -37,11 +37,15 @@ class Phase(Enum):
     CATCH_UP = "catch up"  # the input present at the start, not what arrives meanwhile
     FINISH = "finish"  # no input, only the flush rows
 
-    @property
-    def trigger(self) -> dict[str, Any]:
-        """Return the arguments of `DataStreamWriter.trigger`."""
+    def trigger(self, interval_ms: int) -> dict[str, Any]:
+        """Return the arguments of `DataStreamWriter.trigger`.
+
+        Args:
+            interval_ms: The time between the starts of two micro-batches, if the query waits for
+                input.
+        """
         if self is Phase.FOLLOW:
-            return {"processingTime": _POLL}
+            return {"processingTime": f"{interval_ms} milliseconds"}
         return {"availableNow": True}
 
     def of_input(self, rows: DataFrame) -> DataFrame:

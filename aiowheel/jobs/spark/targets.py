@@ -8,6 +8,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from aiowheel.errors import BadInputError
+from aiowheel.jobs.spark.days import RowTime
 from aiowheel.jobs.spark.delta import DeltaAppends, replace_table
 from aiowheel.jobs.spark.hadoop import HadoopFolders, exists, replace_files
 from aiowheel.jobs.spark.kafka import TopicRecords
@@ -29,6 +30,7 @@ def open_sink(
     *,
     checkpoint: str,
     key: Sequence[str],
+    time: RowTime | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Sink:
     """Open the sink of a stream; pass its `write` to foreachBatch.
@@ -39,6 +41,7 @@ def open_sink(
             exactly once, a topic at least once.
         checkpoint: The checkpoint of the stream: a path, or the URI of a folder.
         key: The columns that identify a row; they become the keys of a topic's records.
+        time: The time of the rows, by which a folder divides them into days and sorts each file.
         options: Additional options for the writer of a topic, such as ``kafka.security.protocol``.
 
     Raises:
@@ -53,12 +56,12 @@ def open_sink(
     if not isinstance(folder, Folder):
         raise BadInputError(f"checkpoint must be a path or the URI of a folder, got {checkpoint!r}")
     if place.local is not None and folder.local is not None:
-        return BatchFolders(place.local, folder.local)
+        return BatchFolders(place.local, folder.local, time)
     if folder.local is not None:
         has_begun = (folder.local / "commits").exists()
     else:
         has_begun = exists(spark, f"{folder.path}/commits")
-    return HadoopFolders(spark, place, is_new=not has_begun)
+    return HadoopFolders(spark, place, is_new=not has_begun, time=time)
 
 
 def write_rows(
