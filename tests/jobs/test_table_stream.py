@@ -56,7 +56,7 @@ def test_a_table_stream_continues_and_ends(spark: "SparkSession", tmp_path: Path
         limit=FAR,
         shards=2,
     )
-    tally = StreamTally()
+    tally = StreamTally(lambda *_: None)
     first: list[tuple[int, str]] = [(100, "a"), (90, "b"), (110, "a"), (105, "c")]
     second = [(300, "d"), (91, "b"), (140, "é,")]  # 91 is late by 19, within the bound
 
