@@ -1,5 +1,6 @@
-"""The folders that a stream writes, one per day and micro-batch."""
+"""The folders that a stream writes, one per micro-batch and day."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ pytestmark = [pytest.mark.one_build, pytest.mark.spark, pytest.mark.slow]
 
 SCHEMA = pa.schema([("n", pa.int64())])
 DAY = 86_400
+ADAPTIVE = "spark.sql.adaptive.enabled"
 
 
 @pytest.fixture
@@ -75,7 +77,7 @@ def test_a_batch_without_rows_leaves_no_folder(spark: "SparkSession", sink: "Bat
     """A stream without new rows does not fill the disk with empty files."""
     assert sink.write(numbers(spark), 7) == 0
 
-    assert not sink.folder.exists()
+    assert list(sink.folder.iterdir()) == []
 
 
 def test_two_streams_do_not_share_a_folder(
@@ -137,9 +139,19 @@ def files(folder: Path) -> dict[str, list[list[int]]]:
     return found
 
 
+@pytest.fixture
+def streaming(spark: "SparkSession") -> Iterator[None]:
+    """Switch off what a streaming query switches off in its session; check that it stays so."""
+    spark.conf.set(ADAPTIVE, "false")
+    yield
+    assert spark.conf.get(ADAPTIVE) == "false"
+    spark.conf.unset(ADAPTIVE)
+
+
+@pytest.mark.usefixtures("streaming")
 def test_each_day_of_a_batch_has_one_sorted_file(spark: "SparkSession", tmp_path: Path) -> None:
     """However many tasks a query has; times beyond all dates belong to the last one."""
-    from aiowheel.jobs.spark.days import RowTime
+    from aiowheel.jobs.spark.layout import RowTime
     from aiowheel.jobs.spark.sinks import BatchFolders
 
     sink = BatchFolders(tmp_path / "out", tmp_path / "checkpoint", RowTime("n", Unit.S))
@@ -149,55 +161,57 @@ def test_each_day_of_a_batch_has_one_sorted_file(spark: "SparkSession", tmp_path
     assert sink.write(numbers(spark, DAY + 7, DAY + 6).repartition(2), 1) == 2
 
     assert files(sink.folder) == {
-        "day=1970-01-01/batch_id=000000": [[1, 3, DAY - 1]],
-        "day=1970-01-02/batch_id=000000": [[DAY, DAY + 5]],
-        "day=1970-01-02/batch_id=000001": [[DAY + 6, DAY + 7]],
-        "day=9999-12-31/batch_id=000000": [[2**61 - 1]],
+        "batch_id=000000/day=1970-01-01": [[1, 3, DAY - 1]],
+        "batch_id=000000/day=1970-01-02": [[DAY, DAY + 5]],
+        "batch_id=000000/day=9999-12-31": [[2**61 - 1]],
+        "batch_id=000001/day=1970-01-02": [[DAY + 6, DAY + 7]],
     }
-    assert written(sink.folder) == sorted([*first, DAY + 6, DAY + 7])
+    assert sorted(written(sink.folder)) == sorted([*first, DAY + 6, DAY + 7])
     of_a_day = spark.read.parquet(str(sink.folder)).where("day = '1970-01-02'")
-    assert of_a_day.columns == ["n", "day", "batch_id"]
+    assert of_a_day.columns == ["n", "batch_id", "day"]
     assert of_a_day.count() == 4
-    with pytest.raises(BadInputError, match="holds the batches of another stream"):
-        BatchFolders(sink.folder, tmp_path / "another")
 
 
-def test_many_rows_are_several_files(
-    spark: "SparkSession", sink: "BatchFolders", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Writing uses several tasks then."""
-    monkeypatch.setattr("aiowheel.jobs.spark.days.ROWS_PER_FILE", 4)
+@pytest.mark.usefixtures("streaming")
+def test_many_rows_are_several_files(spark: "SparkSession", tmp_path: Path) -> None:
+    """Spark's target for the size of a part decides, also for rows of one day."""
+    from aiowheel.jobs.spark.layout import RowTime
+    from aiowheel.jobs.spark.sinks import BatchFolders
 
-    sink.write(spark.range(15).toDF("n").repartition(8), 0)
+    target = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+    sink = BatchFolders(tmp_path / "out", tmp_path / "checkpoint", RowTime("n", Unit.MS))
+    spark.conf.set(target, "50k")
+    try:
+        sink.write(spark.range(100_000).toDF("n").repartition(8), 0)
+    finally:
+        spark.conf.unset(target)
 
     (parts,) = files(sink.folder).values()
-    assert len(parts) == 3
-    assert sorted(n for part in parts for n in part) == list(range(15))
+    assert len(parts) > 1
+    assert all(part == sorted(part) for part in parts)
+    assert sorted(n for part in parts for n in part) == list(range(100_000))
 
 
-def test_an_incomplete_day_is_written_again(spark: "SparkSession", tmp_path: Path) -> None:
-    """On an object store a batch may break off between two days; its complete folders stay."""
-    from aiowheel.jobs.spark.days import RowTime
+def test_days_on_an_object_store(spark: "SparkSession", tmp_path: Path) -> None:
+    """The file `_SUCCESS` is that of all days of a batch, and a complete batch stays."""
     from aiowheel.jobs.spark.hadoop import HadoopFolders, read_whole_folders
+    from aiowheel.jobs.spark.layout import RowTime
     from aiowheel.jobs.spark.uris import Folder
 
     folder = Folder(f"file://{tmp_path}/out", "file")
     sink = HadoopFolders(spark, folder, is_new=True, time=RowTime("n", Unit.S))
     rows = numbers(spark, 2, 1, DAY + 1, DAY).repartition(4)
     assert sink.write(rows, 3) == 4
-    before = set(tmp_path.glob("out/*/*/*.parquet"))
-    (tmp_path / "out" / "day=1970-01-02" / "batch_id=000003" / "_SUCCESS").unlink()
-    assert read_whole_folders(spark, folder, SCHEMA).count() == 2
+    (tmp_path / "out" / "batch_id=000003" / "_SUCCESS").unlink()
+    assert read_whole_folders(spark, folder, SCHEMA).count() == 0
 
-    assert sink.write(rows, 3) == 4
+    for _ in range(2):
+        assert sink.write(rows, 3) == 4
 
     assert files(tmp_path / "out") == {
-        "day=1970-01-01/batch_id=000003": [[1, 2]],
-        "day=1970-01-02/batch_id=000003": [[DAY, DAY + 1]],
+        "batch_id=000003/day=1970-01-01": [[1, 2]],
+        "batch_id=000003/day=1970-01-02": [[DAY, DAY + 1]],
     }
-    (kept,) = before & set(tmp_path.glob("out/*/*/*.parquet"))
-    assert "day=1970-01-01" in str(kept)
-    assert read_whole_folders(spark, folder, SCHEMA).count() == 4
-    assert sink.write(numbers(spark), 4) == 0
-    with pytest.raises(BadInputError, match="holds the batches of another stream"):
-        HadoopFolders(spark, folder, is_new=True)
+    whole = read_whole_folders(spark, folder, SCHEMA)
+    assert whole.columns == ["n"]
+    assert whole.count() == 4

@@ -19,7 +19,7 @@ from aiowheel.jobs.idle.merge import events_in, merged_parts
 from aiowheel.jobs.idle.processor import EVENTS_DDL, IdleProcessor
 from aiowheel.jobs.idle.touch_files import TOUCHES_DDL, TouchFiles
 from aiowheel.jobs.spark.checkpoint import Checkpoint
-from aiowheel.jobs.spark.days import RowTime
+from aiowheel.jobs.spark.layout import RowTime
 from aiowheel.jobs.spark.processor import by_shard
 from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sinks import BatchFolders, batch_folders
@@ -67,7 +67,7 @@ class IdleStream:
 
     @property
     def events(self) -> Path:
-        """The folder of the events, with one folder of Parquet per day and micro-batch."""
+        """The folder of the events, with one folder of Parquet per micro-batch and day."""
         return self.out / "events"
 
     @property
@@ -150,9 +150,9 @@ def detected(packs: DataFrame, timeout: int, unit: Unit, max_lateness_ms: int) -
 def read_idle_events(folder: Path) -> Iterator[tuple[int, str]]:
     """Yield the events that a stream has found so far, by fire time and key, without Spark.
 
-    Events of later micro-batches have later fire times, so only the files of one day and
+    Events of later micro-batches have later fire times, so only the files of one
     micro-batch are merged.
     """
     for batch in batch_folders(folder):
-        for rows in merged_parts(sorted(batch.glob("*.parquet"))):
+        for rows in merged_parts(sorted(batch.rglob("*.parquet"))):
             yield from events_in(rows)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from aiowheel.jobs.idle.parquet_touches import flaw_of_touch
 from aiowheel.jobs.idle.stream import detected
 from aiowheel.jobs.spark.checkpoint import Checkpoint
-from aiowheel.jobs.spark.days import RowTime
+from aiowheel.jobs.spark.layout import RowTime
 from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
 from aiowheel.jobs.spark.processor import shard_of_key
 from aiowheel.jobs.spark.query import start_query

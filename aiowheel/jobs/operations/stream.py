@@ -21,7 +21,7 @@ from aiowheel.jobs.operations.pending import count_pending
 from aiowheel.jobs.operations.schemas import OUTCOMES, REJECTS
 from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
 from aiowheel.jobs.spark.checkpoint import Checkpoint
-from aiowheel.jobs.spark.days import RowTime
+from aiowheel.jobs.spark.layout import RowTime
 from aiowheel.jobs.spark.progress import observed
 from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sources import RECORDS_PER_BATCH, Source

@@ -1,7 +1,7 @@
 """A stream's Parquet folders on HDFS or an object store. Rank 5.
 
-As in `sinks`, which is for local folders, each day of a micro-batch has a folder. An object store
-cannot rename a folder atomically, so Spark writes the folder in place and finally creates the
+As in `sinks`, which is for local folders, each micro-batch has a folder with its number. An object
+store cannot rename a folder atomically, so Spark writes the folder in place and finally creates the
 file `_SUCCESS`, a single object: a folder with it is complete. Readers must ignore incomplete
 folders; `read_whole_folders` does. A repeated micro-batch keeps a complete folder and replaces an
 incomplete one.
@@ -9,6 +9,7 @@ incomplete one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.errors import BadInputError
-from aiowheel.jobs.spark.days import DAY, DayRows, RowTime, rows_by_day
+from aiowheel.jobs.spark.layout import DAY, RowTime, in_few_parts
 from aiowheel.jobs.spark.sinks import PREFIX
 from aiowheel.jobs.spark.uris import Folder
 from aiowheel.jobs.spark.values import ddl
@@ -27,8 +28,7 @@ _WHOLE: Final = "_SUCCESS"
 class HadoopFolders:
     """The folders `batch_id=000000`, `batch_id=000001`, ... of one stream; give it to foreachBatch.
 
-    They are divided into days and files as those of `BatchFolders`. A batch without rows creates no
-    folder.
+    A batch without rows creates no folder. Days and files are those of `BatchFolders`.
 
     Args:
         spark: The session.
@@ -53,26 +53,28 @@ class HadoopFolders:
             )
 
     def write(self, frame: DataFrame, batch_id: int) -> int:
-        """Write the rows of *frame* to the folders of *batch_id* that are not complete yet.
+        """Write the rows of *frame* to the folder of *batch_id*, unless that is complete already.
 
         Returns:
             The number of these rows.
 
-        Cost: one action on *frame*, which is kept on the workers' disks during the call.
+        Cost: one action on *frame*.
         """
-        # A stateful query must process every batch, written or not.
-        with rows_by_day(frame, self._time) as days:
-            return sum(self._write(day, f"{PREFIX}{batch_id:06d}") for day in days)
-
-    def _write(self, day: DayRows, name: str) -> int:
-        path = "/".join(filter(None, (self.folder.path, day.folder, name)))
-        if exists(day.rows.sparkSession, f"{path}/{_WHOLE}"):
-            return day.count
-        return replace_files(day.rows, Folder(path, self.folder.scheme))
+        path = f"{self.folder.path}/{PREFIX}{batch_id:06d}"
+        if exists(frame.sparkSession, f"{path}/{_WHOLE}"):
+            return frame.count()  # a stateful query must process every batch, written or not
+        place = Folder(path, self.folder.scheme)
+        with in_few_parts(frame, self._time) as rows:
+            return replace_files(rows, place, () if self._time is None else (DAY,))
 
 
-def replace_files(frame: DataFrame, folder: Folder) -> int:
+def replace_files(frame: DataFrame, folder: Folder, by: Sequence[str] = ()) -> int:
     """Replace the contents of *folder* by *frame* as Parquet; without rows, there is no folder.
+
+    Args:
+        frame: The rows.
+        folder: The folder.
+        by: Columns whose values have folders of their own in *folder*.
 
     Returns:
         The number of rows.
@@ -81,7 +83,7 @@ def replace_files(frame: DataFrame, folder: Folder) -> int:
     """
     rows = Observation()
     counted = frame.observe(rows, F.count(F.lit(1)).alias("rows"))
-    settings: Any = counted.write.mode("overwrite").options(compression="zstd")
+    settings: Any = counted.write.mode("overwrite").options(compression="zstd").partitionBy(*by)
     # A cluster's settings may switch off _SUCCESS, the file that marks a complete folder.
     settings.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "true").parquet(folder.path)
     count = int(rows.get["rows"])
@@ -103,7 +105,7 @@ def read_whole_folders(spark: SparkSession, folder: Folder, schema: pa.Schema) -
     if not whole:
         return spark.createDataFrame([], ddl(schema))
     patterns = [Folder(path, folder.scheme).pattern for path in whole]
-    return spark.read.schema(ddl(schema)).parquet(*patterns)
+    return spark.read.schema(ddl(schema)).parquet(*patterns).select(*schema.names)
 
 
 def exists(spark: SparkSession, path: str) -> bool:
@@ -116,13 +118,8 @@ def _batches(spark: SparkSession, folder: Folder) -> list[str]:
     system, path = _file_system(spark, folder.path)
     if not system.exists(path):
         return []
-    found: list[str] = []
-    for name in sorted(status.getPath().getName() for status in system.listStatus(path)):
-        if name.startswith(DAY):
-            found += _batches(spark, Folder(f"{folder.path}/{name}", folder.scheme))
-        elif name.startswith(PREFIX):
-            found.append(f"{folder.path}/{name}")
-    return found
+    names = [status.getPath().getName() for status in system.listStatus(path)]
+    return [f"{folder.path}/{name}" for name in sorted(names) if name.startswith(PREFIX)]
 
 
 def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:

@@ -1,7 +1,7 @@
-"""A stream's results as Parquet folders, one per day and micro-batch, each exactly once. Rank 5.
+"""A stream's results as one Parquet folder per micro-batch, each exactly once. Rank 5.
 
 Spark repeats an unfinished micro-batch after a crash, with the same rows and the same number. The
-repetition replaces the folders of that number as a whole, so every reader sees each row once.
+repetition replaces the folder of that number as a whole, so every reader sees each row once.
 Spark's own file sink is exactly-once only for readers that use its log.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.errors import AiowheelError, BadInputError
-from aiowheel.jobs.spark.days import RowTime, rows_by_day
+from aiowheel.jobs.spark.layout import DAY, RowTime, in_few_parts
 
 PREFIX = "batch_id="  #: prefix of the name of a batch's folder
 
@@ -27,10 +27,9 @@ PREFIX = "batch_id="  #: prefix of the name of a batch's folder
 class BatchFolders:
     """The folders `batch_id=000000`, `batch_id=000001`, ... of one stream; give it to foreachBatch.
 
-    Rows with a time lie in one folder per day and batch, `day=2026-11-23/batch_id=000007`.
     A folder is written under a hidden name next to its final one, synced to disk and renamed, so a
-    reader sees it complete or not at all. It has one file, or several of about `ROWS_PER_FILE`
-    rows. A batch without rows creates no folder.
+    reader sees it complete or not at all. A batch without rows creates no folder. Rows with a time
+    lie in a folder for each day, such as `batch_id=000007/day=2026-11-23`, in few files.
 
     Args:
         folder: The parent folder, on a disk that driver and executors share; created if missing.
@@ -53,20 +52,25 @@ class BatchFolders:
             )
 
     def write(self, frame: DataFrame, batch_id: int) -> int:
-        """Write the rows of *frame* to the folders of *batch_id*, replacing their contents.
+        """Write the rows of *frame* to the folder of *batch_id*, replacing its contents.
 
         Returns:
             The number of these rows.
 
-        Cost: one action on *frame*, which is kept on the workers' disks during the call.
+        Cost: one action on *frame*.
         """
-        name = f"{PREFIX}{batch_id:06d}"
-        with rows_by_day(frame, self._time) as days:
-            return sum(replace_folder(day.rows, self.folder / day.folder / name) for day in days)
+        place = self.folder / f"{PREFIX}{batch_id:06d}"
+        with in_few_parts(frame, self._time) as rows:
+            return replace_folder(rows, place, () if self._time is None else (DAY,))
 
 
-def replace_folder(frame: DataFrame, place: Path) -> int:
+def replace_folder(frame: DataFrame, place: Path, by: Sequence[str] = ()) -> int:
     """Write *frame* as Parquet next to *place*, then move it there; no rows create no folder.
+
+    Args:
+        frame: The rows.
+        place: The folder.
+        by: Columns whose values have folders of their own in *place*.
 
     Returns:
         The number of these rows.
@@ -83,7 +87,8 @@ def replace_folder(frame: DataFrame, place: Path) -> int:
     rows = Observation()
     counted = frame.observe(rows, F.count(F.lit(1)).alias("rows"))
     try:
-        counted.write.mode("overwrite").option("compression", "zstd").parquet(str(hidden))
+        writer = counted.write.mode("overwrite").option("compression", "zstd")
+        writer.partitionBy(*by).parquet(str(hidden))
         count = int(rows.get["rows"])
         _compare(place, count, _rows_in(hidden))
         if count:
@@ -100,7 +105,7 @@ def replace_folder(frame: DataFrame, place: Path) -> int:
 def _rows_in(folder: Path) -> int:
     """Return the number of rows that the driver can read; an unreadable part counts as 0."""
     rows = 0
-    for file in folder.glob("*.parquet"):
+    for file in folder.rglob("*.parquet"):
         with contextlib.suppress(OSError, pa.ArrowException):
             rows += int(pq.read_metadata(file).num_rows)
     return rows
@@ -115,9 +120,8 @@ def _compare(place: Path, written: int, found: int) -> None:
 
 
 def batch_folders(folder: Path) -> Iterator[Path]:
-    """Yield the finished folders in *folder*, in the order of their days and numbers."""
-    found = folder.glob(f"**/{PREFIX}*")
-    yield from sorted(found, key=lambda path: (path.parent.name, int(path.name[len(PREFIX) :])))
+    """Yield the finished folders in *folder*, in the order of their numbers."""
+    yield from sorted(folder.glob(f"{PREFIX}*"), key=lambda path: int(path.name[len(PREFIX) :]))
 
 
 def read_batches(folder: Path, schema: pa.Schema) -> pa.Table:
@@ -127,14 +131,14 @@ def read_batches(folder: Path, schema: pa.Schema) -> pa.Table:
 
 
 def read_folder(folder: Path, schema: pa.Schema) -> pa.Table:
-    """Read a folder of Parquet files; a missing folder has no rows."""
-    files = sorted(folder.glob("*.parquet"))
+    """Read a folder of Parquet files, at any depth; a missing folder has no rows."""
+    files = sorted(folder.rglob("*.parquet"))
     tables = [pq.ParquetFile(file).read(columns=schema.names).cast(schema) for file in files]
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def _force_to_disk(folder: Path) -> None:
-    for path in (*folder.iterdir(), folder):
+    for path in (*folder.rglob("*"), folder):
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)

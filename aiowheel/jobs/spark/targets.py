@@ -8,10 +8,10 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from aiowheel.errors import BadInputError
-from aiowheel.jobs.spark.days import RowTime
 from aiowheel.jobs.spark.delta import DeltaAppends, replace_table
 from aiowheel.jobs.spark.hadoop import HadoopFolders, exists, replace_files
 from aiowheel.jobs.spark.kafka import TopicRecords
+from aiowheel.jobs.spark.layout import RowTime
 from aiowheel.jobs.spark.sinks import BatchFolders, replace_folder
 from aiowheel.jobs.spark.uris import Folder, Table, Topic, parse_uri
 
