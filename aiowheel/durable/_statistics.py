@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aiowheel.timer import Histogram
 
@@ -77,5 +77,6 @@ class Counts:
         self, *, resident: int = 0, ready: int = 0, in_flight: int = 0, partitions: int = 0
     ) -> DurableStatistics:
         """Return the counts together with the present sizes."""
-        copies = {"lateness": self.lateness.copy(), "commit_times": self.commit_times.copy()}
-        return DurableStatistics(resident, ready, in_flight, partitions, **(vars(self) | copies))
+        counts: dict[str, Any] = {**vars(self)}
+        counts |= {"lateness": self.lateness.copy(), "commit_times": self.commit_times.copy()}
+        return DurableStatistics(resident, ready, in_flight, partitions, **counts)
