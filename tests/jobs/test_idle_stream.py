@@ -158,6 +158,8 @@ def test_a_stream_continues_after_a_run(
     assert [report["ended"] for report in reports] == ["once", "once", "drained"]
     assert (reports[2]["total_events"], reports[2]["sha256"]) == (wanted.events, wanted.sha256)
     assert pq.read_table(out / "rejects").num_rows == 3
+    days = [*out.glob("events/batch_id=*/day=*")]
+    assert {(day.name, len([*day.glob("*.parquet")])) for day in days} == {("day=1970-01-01", 1)}
     assert "1 row came later than --max-lateness" in printed.err
     assert run(command) == 2
     assert "this stream has been flushed" in capsys.readouterr().err
