@@ -51,7 +51,7 @@ class StreamReport:
         ended: Reason of the end: "stopped", "once" or "drained".
         micro_batches: Number of micro-batches.
         rows: Number of rows used.
-        rejected: Number of rows left out and of damaged files.
+        rejected: Number of rows left out.
         irregular: Number of rows used although their number of fields was wrong.
         late: Number of rows that arrived later than allowed and were dropped.
         idle_events: Number of events written by this run.
