@@ -495,22 +495,25 @@ async def test_the_dashboard_shows_all_workers_or_one(store: str) -> None:
         assert await asyncio.to_thread(server.stop) == (0, "")
 
 
-def test_a_worker_that_is_ready_after_the_stop_changes_nothing(tmp_path: Path) -> None:
-    """The sockets are closed by then; the parent reports no address, and ends."""
+def run_workers(count: int, program: str, folder: Path) -> list[str]:
+    """Run a service of such workers to its end; return what its parent reported."""
     reports: list[str] = []
-
     with socket.create_server(("127.0.0.1", 0)) as listener:
         Workers(
-            1,
-            [sys.executable, "-c", LATE_WORKER],
+            count,
+            [sys.executable, "-c", program],
             [listener],
-            tmp_path,
+            folder,
             lambda: reports.append("ready"),
             lambda: False,
             reports.append,
         ).run()
+    return reports
 
-    assert reports == []
+
+def test_a_worker_that_is_ready_after_the_stop_changes_nothing(tmp_path: Path) -> None:
+    """The sockets are closed by then; the parent reports no address, and ends."""
+    assert run_workers(1, LATE_WORKER, tmp_path) == []
 
 
 def refuse_processes(monkeypatch: pytest.MonkeyPatch, *refused: int) -> None:
@@ -532,18 +535,8 @@ def test_a_worker_that_the_system_refuses_is_started_later(
     """A machine without free processes does not end the service."""
     monkeypatch.chdir(tmp_path)
     refuse_processes(monkeypatch, 2)
-    reports: list[str] = []
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        Workers(
-            1,
-            [sys.executable, "-c", SHORT_WORKER],
-            [listener],
-            tmp_path,
-            lambda: reports.append("ready"),
-            lambda: False,
-            reports.append,
-        ).run()
+    reports = run_workers(1, SHORT_WORKER, tmp_path)
 
     refused = f"worker 1 cannot be started: {os.strerror(errno.EAGAIN)}"
     assert reports == [
@@ -559,18 +552,8 @@ def test_a_service_whose_first_workers_are_refused_ends(
     """The error names the worker that could not be started."""
     refuse_processes(monkeypatch, 2)
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        workers = Workers(
-            3,
-            [sys.executable, "-c", "pass"],
-            [listener],
-            tmp_path,
-            lambda: None,
-            lambda: False,
-            lambda _: None,
-        )
-        with pytest.raises(AiowheelError, match=r"^worker 2 cannot be started: "):
-            workers.run()
+    with pytest.raises(AiowheelError, match=r"^worker 2 cannot be started: "):
+        run_workers(3, "pass", tmp_path)
 
 
 @pytest.mark.parametrize(
