@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +18,7 @@ from aiowheel.jobs.operations.results import PurgatoryResult, results_beside
 from aiowheel.jobs.operations.rows import parquet_files
 from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS
 from aiowheel.jobs.operations.transform import endings, mean_wait
+from aiowheel.jobs.spark.session import changed_settings
 from aiowheel.jobs.spark.sinks import replace_folder
 from aiowheel.jobs.spark.sources import Source
 from aiowheel.jobs.spark.targets import write_rows
@@ -28,6 +28,7 @@ from aiowheel.rules import COMPLETED
 
 # At about 100 bytes each, their hash table fits into the cache of a core.
 _EVENTS_PER_PARTITION: Final = 125_000
+_COMPRESSED: Final = "spark.sql.inMemoryColumnarStorage.compressed"
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
@@ -65,7 +66,7 @@ def run_purgatory(
             return frame
 
         # Choosing the best compression costs more than it saves for a frame that is read twice.
-        kept.enter_context(_setting(spark, "spark.sql.inMemoryColumnarStorage.compressed", "false"))
+        kept.enter_context(changed_settings(spark, {_COMPRESSED: "false"}))
         operation_rows = read_operations(spark, tables[0])
         event_rows = read_events(spark, tables[1])
         for rows, table in zip((operation_rows, event_rows), tables, strict=True):
@@ -104,7 +105,7 @@ def run_purgatory(
         )
         usual = int(str(spark.conf.get(_PARTITIONS)))
         partitions = max(usual, event_count // _EVENTS_PER_PARTITION)
-        kept.enter_context(_setting(spark, _PARTITIONS, str(partitions)))
+        kept.enter_context(changed_settings(spark, {_PARTITIONS: str(partitions)}))
         any_only = (waits.get["wanted"] or 1) == 1
         ends = endings(operation_rows, event_rows, tick, size, any_only=any_only, keep=keep)
         left = Observation()
@@ -153,13 +154,3 @@ def _rows_in(source: Source, table: pa.Schema, counted: int) -> int:
     if path is None or source.form is not Format.PARQUET:
         return counted
     return sum(parquet_files(path, table).values())
-
-
-@contextmanager
-def _setting(spark: SparkSession, name: str, value: str) -> Generator[None]:
-    before = str(spark.conf.get(name))
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        spark.conf.set(name, before)

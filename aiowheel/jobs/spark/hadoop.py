@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+from pyspark.sql import DataFrame, SparkSession
 
 from aiowheel.errors import BadInputError
-from aiowheel.jobs.spark.layout import DAY, RowTime, in_few_parts
+from aiowheel.jobs.spark.layout import RowTime, in_few_parts, write_files
 from aiowheel.jobs.spark.sinks import PREFIX
 from aiowheel.jobs.spark.uris import Folder
 from aiowheel.jobs.spark.values import ddl
@@ -64,8 +63,8 @@ class HadoopFolders:
         if exists(frame.sparkSession, f"{path}/{_WHOLE}"):
             return frame.count()  # a stateful query must process every batch, written or not
         place = Folder(path, self.folder.scheme)
-        with in_few_parts(frame, self._time) as rows:
-            return replace_files(rows, place, () if self._time is None else (DAY,))
+        with in_few_parts(frame, self._time) as (rows, by):
+            return replace_files(rows, place, by)
 
 
 def replace_files(frame: DataFrame, folder: Folder, by: Sequence[str] = ()) -> int:
@@ -81,12 +80,9 @@ def replace_files(frame: DataFrame, folder: Folder, by: Sequence[str] = ()) -> i
 
     Cost: one action on *frame*.
     """
-    rows = Observation()
-    counted = frame.observe(rows, F.count(F.lit(1)).alias("rows"))
-    settings: Any = counted.write.mode("overwrite").options(compression="zstd").partitionBy(*by)
     # A cluster's settings may switch off _SUCCESS, the file that marks a complete folder.
-    settings.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "true").parquet(folder.path)
-    count = int(rows.get["rows"])
+    marked = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "true"}
+    count = write_files(frame, folder.path, by, **marked)
     if not count:
         system, path = _file_system(frame.sparkSession, folder.path)
         system.delete(path, True)

@@ -1,22 +1,22 @@
-"""The files of a micro-batch: few, by day, and sorted by time. Rank 5.
+"""The Parquet files of a table; those of a micro-batch are few, by day, sorted by time. Rank 5.
 
 Each task of a stateful query would write a file of its own, even for a single row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.jobs.operations.schemas import per_second
+from aiowheel.jobs.spark.session import changed_settings
 from aiowheel.readers import Unit
 
-DAY: Final = "day"  #: the column of the date, by which a writer divides the rows
-
+_DAY: Final = "day"  # the column of the date
 _DAY_SECONDS: Final = 86_400
 _LAST_DAY: Final = 2_932_896  # 9999-12-31; the text of later dates does not sort by time
 _BY_SIZE: Final = {
@@ -45,28 +45,43 @@ class RowTime(NamedTuple):
 
 
 @contextmanager
-def in_few_parts(frame: DataFrame, time: RowTime | None) -> Generator[DataFrame]:
+def in_few_parts(
+    frame: DataFrame, time: RowTime | None
+) -> Generator[tuple[DataFrame, Sequence[str]]]:
     """Yield *frame* in as few parts as Spark's target for the size of a part allows.
+
+    The second value is the argument *by* of `write_files`.
 
     The target is the setting ``spark.sql.adaptive.advisoryPartitionSizeInBytes``.
 
     Args:
         frame: The rows of a micro-batch.
-        time: The time of the rows, which get a column `DAY`, and are sorted by time within each
-            part; None for rows without a time.
+        time: The time of the rows, which get a column of the date, and are sorted by time within
+            each part; None for rows without a time.
 
     Cost: a shuffle of the rows.
     """
-    conf = frame.sparkSession.conf
-    before = {name: str(conf.get(name)) for name in _BY_SIZE}
-    for name, value in _BY_SIZE.items():
-        conf.set(name, value)
-    try:
+    with changed_settings(frame.sparkSession, _BY_SIZE):
         if time is None:
-            yield frame.hint("rebalance")
+            yield frame.hint("rebalance"), ()
         else:
-            rows = frame.withColumn(DAY, time.day).hint("rebalance", DAY)
-            yield rows.sortWithinPartitions(DAY, time.column)
-    finally:
-        for name, value in before.items():
-            conf.set(name, value)
+            rows = frame.withColumn(_DAY, time.day).hint("rebalance", _DAY)
+            yield rows.sortWithinPartitions(_DAY, time.column), (_DAY,)
+
+
+def write_files(frame: DataFrame, path: str, by: Sequence[str], **options: str) -> int:
+    """Replace the contents of the folder *path* by *frame* as Parquet; return the number of rows.
+
+    Args:
+        frame: The rows.
+        path: The folder, for Spark.
+        by: Columns whose values have folders of their own in it.
+        options: Additional options of the writer.
+
+    Cost: one action on *frame*.
+    """
+    rows = Observation()
+    counted = frame.observe(rows, F.count(F.lit(1)).alias("rows"))
+    writer = counted.write.mode("overwrite").options(compression="zstd", **options)
+    writer.partitionBy(*by).parquet(path)
+    return int(rows.get["rows"])

@@ -156,6 +156,19 @@ def open_session(
             raise
 
 
+@contextlib.contextmanager
+def changed_settings(spark: "SparkSession", settings: Mapping[str, str]) -> Generator[None]:
+    """Change settings of the session inside the block, and restore them after it."""
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
 def _refuse_changes(given: Mapping[str, str]) -> None:
     if given:
         raise AiowheelError(

@@ -15,11 +15,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+from pyspark.sql import DataFrame
 
 from aiowheel.errors import AiowheelError, BadInputError
-from aiowheel.jobs.spark.layout import DAY, RowTime, in_few_parts
+from aiowheel.jobs.spark.layout import RowTime, in_few_parts, write_files
 
 PREFIX = "batch_id="  #: prefix of the name of a batch's folder
 
@@ -60,8 +59,8 @@ class BatchFolders:
         Cost: one action on *frame*.
         """
         place = self.folder / f"{PREFIX}{batch_id:06d}"
-        with in_few_parts(frame, self._time) as rows:
-            return replace_folder(rows, place, () if self._time is None else (DAY,))
+        with in_few_parts(frame, self._time) as (rows, by):
+            return replace_folder(rows, place, by)
 
 
 def replace_folder(frame: DataFrame, place: Path, by: Sequence[str] = ()) -> int:
@@ -84,12 +83,8 @@ def replace_folder(frame: DataFrame, place: Path, by: Sequence[str] = ()) -> int
     place = place.absolute()  # Spark would read text before a colon as a URI scheme
     place.parent.mkdir(parents=True, exist_ok=True)
     hidden = place.with_name(f".{place.name}.tmp")
-    rows = Observation()
-    counted = frame.observe(rows, F.count(F.lit(1)).alias("rows"))
     try:
-        writer = counted.write.mode("overwrite").option("compression", "zstd")
-        writer.partitionBy(*by).parquet(str(hidden))
-        count = int(rows.get["rows"])
+        count = write_files(frame, str(hidden), by)
         _compare(place, count, _rows_in(hidden))
         if count:
             _force_to_disk(hidden)
