@@ -219,8 +219,9 @@ def purgatory(
     except MissingExtraError as error:
         print(f"aiowheel: no charts: {error}", file=sys.stderr)
         return
-    for chart in charts if not json else ():
-        print(f"chart: {chart}")
+    if not json:
+        for chart in charts:
+            print(f"chart: {chart}")
 
 
 @bench.command()
