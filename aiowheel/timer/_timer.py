@@ -69,7 +69,6 @@ class Timer:
 
     # Defaults for a subclass that does not call `super().__init__()`.
     _driver: Driver | None = None
-    _clock: Callable[[], float] | None = None
     _tick_ns: i64 = 0
     _wheel_size: int = 0
     _is_shared: bool = False
@@ -113,12 +112,8 @@ class Timer:
             raise RuntimeError(_SHARED)
         if self._driver is not None:
             raise TimerClosedError("a Timer can be entered once; make another")
-        loop = get_running_loop()
-        driver = (
-            LoopDriver(loop, self._tick_ns, self._wheel_size)
-            if self._clock is None
-            else BoottimeDriver(loop, self._tick_ns, self._wheel_size, clock=self._clock)
-        )
+        kind = LoopDriver if self._clock is None else BoottimeDriver
+        driver = kind(get_running_loop(), self._tick_ns, self._wheel_size, clock=self._clock)
         self._run_on(driver, outlives_cancelling=True)
         self._driver_task = DriverTask(driver)
         return self
