@@ -78,8 +78,8 @@ class Report:
         with whole_file(path) as file:
             file.write(self.as_json())
 
-    def print(self) -> None:
-        """Print tables and verdicts on stdout."""
+    def print(self, *, judged: bool) -> None:
+        """Print the tables on stdout, and the verdicts if *judged*."""
         machine = self.machine
         print(
             f"{machine['python']}, {machine['build']} build, {machine['cpu']}, "
@@ -87,8 +87,9 @@ class Report:
         )
         for table in self.tables:
             print_table(table)
-        for verdict in self.verdicts:
-            print(verdict)
+        if judged:
+            for verdict in self.verdicts:
+                print(verdict)
 
 
 def print_table(table: Table) -> None:

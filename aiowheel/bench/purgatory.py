@@ -55,7 +55,7 @@ class LoadPlan:
     completion: str = "check"
 
 
-QUICK = LoadPlan(requests=2_000, seconds=0.5, rates=(10_000,), rounds=1)
+QUICK = LoadPlan(requests=1_000, seconds=0.5, rates=(10_000,), rounds=1)
 
 
 def run(plan: LoadPlan) -> Report:

@@ -1,7 +1,7 @@
 """The program `aiowheel bench wheel`: the passive wheel and the loops' own timers. Rank 5."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from aiowheel._build import accelerated
 from aiowheel.bench._loops import loops_here
@@ -11,26 +11,27 @@ from aiowheel.bench._side import Side
 
 Measured = Mapping[str, Series]
 KEPT_PERCENT = 5  # tolerance for allocator arenas that other objects keep in use
-LEAST_REMEMBERED = 1_000_000  # fewer entries would measure arenas and pages instead of entries
 
 
 @dataclass(frozen=True, slots=True)
 class WheelPlan:
-    """The numbers of timed operations in a round and of other pending ones."""
+    """The numbers of pending entries, of timed operations in a round, and of entries in memory.
+
+    Few entries in memory would measure arenas and pages instead of entries.
+    """
 
     sizes: tuple[int, ...] = (1_000, 1_000_000)
     operations: int = 200_000
     rounds: int = 7
+    remembered: int = 1_000_000
 
 
-QUICK = WheelPlan(sizes=(1_000, 10_000), operations=5_000, rounds=3)
+QUICK = WheelPlan(sizes=(1_000, 10_000), operations=5_000, rounds=3, remembered=100_000)
 
 
 def run(plan: WheelPlan) -> Report:
     """Measure everything."""
-    report = Report(
-        "wheel", {"sizes": plan.sizes, "operations": plan.operations, "rounds": plan.rounds}
-    )
+    report = Report("wheel", asdict(plan))
     by_size = {size: _churn(report, plan, size) for size in plan.sizes}
     small, large = plan.sizes[0], plan.sizes[-1]
     expired = alternate(
@@ -57,7 +58,7 @@ def run(plan: WheelPlan) -> Report:
             rows,
         )
     )
-    remembered = _memory(report, max(large, LEAST_REMEMBERED))
+    remembered = _memory(report, plan.remembered)
     _judge(report, by_size[small], by_size[large], remembered)
     return report
 

@@ -34,15 +34,18 @@ Out = Annotated[
 ]
 
 
-def publish(report: Report, out: Path | None, *, as_json: bool) -> Path:
-    """Print a report, as tables or JSON, and write it to a file; return the path of the file."""
+def publish(report: Report, out: Path | None, *, as_json: bool, judged: bool) -> Path:
+    """Print a report, as tables or JSON, and write it to a file; return the path of the file.
+
+    Verdicts are printed only if *judged*: their bounds apply to full sizes. The JSON has them all.
+    """
     if out is not None and out == STANDARD_OUTPUT:
         print(report.as_json(), end="")
         return out
     if as_json:
         print(report.as_json(), end="")
     else:
-        report.print()
+        report.print(judged=judged)
     path = out or _FOLDER / f"{report.program}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     report.write(path)

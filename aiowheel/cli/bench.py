@@ -13,7 +13,7 @@ from aiowheel.cli._duration import duration
 from aiowheel.cli._options import Json
 from aiowheel.errors import BadInputError, MissingExtraError
 
-Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, as a trial run.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, as a trial run; prints no verdicts.")]
 Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of each side; sides alternate.")]
 
 Line = Annotated[str, typer.Option(metavar="LINE", help="Run one line of the table.")]
@@ -46,13 +46,13 @@ def every(context: typer.Context) -> None:
 def every_program(
     *,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small sizes, and no benchmarks with clients.")
+        bool, typer.Option("--quick", help="Small sizes; no verdicts, no benchmarks with clients.")
     ] = False,
 ) -> None:
     """Run all benchmarks in turn, and draw one chart of their results.
 
     The chart is aiowheel-bench/summary.png, and needs the plot extra. It has a panel for each
-    table, with the table's first column. The full size takes hours, --quick some two minutes.
+    table, with the table's first column. The full size takes hours, --quick less than two minutes.
     Programs that are not installed are left out.
 
     \b
@@ -90,7 +90,7 @@ def wheel(
     from aiowheel.bench.wheel import QUICK, WheelPlan, run
 
     plan = QUICK if quick else WheelPlan()
-    publish(run(replace(plan, rounds=rounds or plan.rounds)), out, as_json=json)
+    publish(run(replace(plan, rounds=rounds or plan.rounds)), out, as_json=json, judged=not quick)
 
 
 @bench.command()
@@ -122,7 +122,7 @@ def timer(
     plan = QUICK if quick else TimerPlan()
     sides = tuple(map(checked_side, dict.fromkeys(side or ())))
     plan = replace(plan, rounds=rounds or plan.rounds, only=only, sides=sides)
-    publish(run(plan), out, as_json=json)
+    publish(run(plan), out, as_json=json, judged=not quick)
 
 
 @bench.command()
@@ -152,7 +152,7 @@ def loop(
     plan = QUICK if quick else LoopPlan()
     sides = tuple(map(checked_side, dict.fromkeys(side or ())))
     plan = replace(plan, rounds=rounds or plan.rounds, only=only, sides=sides)
-    publish(run(plan), out, as_json=json)
+    publish(run(plan), out, as_json=json, judged=not quick)
 
 
 @bench.command()
@@ -194,7 +194,7 @@ def purgatory(
     if micro:
         small = purgatory_micro.QUICK if quick else purgatory_micro.MicroPlan()
         rounds = rounds or small.rounds
-        publish(purgatory_micro.run(replace(small, rounds=rounds)), out, as_json=json)
+        publish(purgatory_micro.run(replace(small, rounds=rounds)), out, as_json=json, judged=not quick)
         return
     _check_names("--case", case, load.CASES)
     _check_names("--side", side, load.DESIGNS)
@@ -211,7 +211,7 @@ def purgatory(
         completion="force" if force else "check",
     )
     report = load.run(plan)
-    path = publish(report, out, as_json=json)
+    path = publish(report, out, as_json=json, judged=not quick)
     if path == STANDARD_OUTPUT:  # charts are written beside the JSON file, and there is none
         return
     try:
@@ -255,7 +255,7 @@ def idle(
         talking=connections or plan.talking,
         rounds=rounds or plan.rounds,
     )
-    publish(run(plan), out, as_json=json)
+    publish(run(plan), out, as_json=json, judged=not quick)
 
 
 @bench.command()
@@ -298,7 +298,7 @@ def longpoll(
     if plan.clients < plan.topics and fewest < 2 * plan.topics:
         least = f"--clients must be at least --topics {plan.topics}, got {plan.clients}"
         raise BadInputError(f"{least}: {fewest} events may reach hardly any client")
-    publish(run(plan), out, as_json=json)
+    publish(run(plan), out, as_json=json, judged=not quick)
 
 
 @bench.command()
@@ -336,7 +336,7 @@ def programs(
         connections=connections or plan.connections,
         rounds=rounds or plan.rounds,
     )
-    publish(run(plan), out, as_json=json)
+    publish(run(plan), out, as_json=json, judged=not quick)
 
 
 @bench.command()
@@ -378,7 +378,7 @@ def shared(
         keys=keys or plan.keys,
         rounds=rounds or plan.rounds,
     )
-    publish(run(plan), out, as_json=json)
+    publish(run(plan), out, as_json=json, judged=not quick)
 
 
 @bench.command()
@@ -411,7 +411,7 @@ def durable(
         pending=plan.pending if pending is None else pending,
         rounds=rounds or plan.rounds,
     )
-    publish(run(plan), out, as_json=json)
+    publish(run(plan), out, as_json=json, judged=not quick)
 
 
 def _check_only(only: str, known: Collection[str]) -> None:

@@ -15,11 +15,9 @@ pytestmark = [pytest.mark.one_build, pytest.mark.slow]
 BUILDS = ["aiowheel", "aiowheel pure"] if accelerated() else ["aiowheel"]
 
 
-def test_the_wheel_is_measured_with_every_side(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wheel_is_measured_with_every_side() -> None:
     """Each size has all sides with all rounds, and all verdicts."""
-    monkeypatch.setattr(wheel, "LEAST_REMEMBERED", 100)
-
-    report = wheel.run(wheel.WheelPlan(sizes=(10, 20), operations=100, rounds=2))
+    report = wheel.run(wheel.WheelPlan(sizes=(10, 20), operations=100, rounds=2, remembered=100))
 
     churned = report.series["churn, 20 pending"]
     assert [each.side.name for each in churned] == [*BUILDS, "HeapWheel", *loops_here()]

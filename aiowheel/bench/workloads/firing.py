@@ -70,7 +70,7 @@ async def burst(api: str, timers: int) -> AsyncGenerator[Figures, None]:
                 fired += 1
 
             # Arming takes some time, so all delays are computed from one later moment.
-            moment = loop.time() + 1.0 + timers * 10e-6
+            moment = loop.time() + 0.2 + timers * 15e-6
             for _ in range(timers):
                 call_later(moment - loop.time(), fire)
             assert fired == 0, "arming took too long"
