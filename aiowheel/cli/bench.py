@@ -13,7 +13,9 @@ from aiowheel.cli._duration import duration
 from aiowheel.cli._options import Json
 from aiowheel.errors import BadInputError, MissingExtraError
 
-Quick = Annotated[bool, typer.Option("--quick", help="Small sizes, as a trial run; prints no verdicts.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Small sizes, as a trial run; prints no verdicts.")
+]
 Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of each side; sides alternate.")]
 
 Line = Annotated[str, typer.Option(metavar="LINE", help="Run one line of the table.")]
@@ -194,7 +196,9 @@ def purgatory(
     if micro:
         small = purgatory_micro.QUICK if quick else purgatory_micro.MicroPlan()
         rounds = rounds or small.rounds
-        publish(purgatory_micro.run(replace(small, rounds=rounds)), out, as_json=json, judged=not quick)
+        publish(
+            purgatory_micro.run(replace(small, rounds=rounds)), out, as_json=json, judged=not quick
+        )
         return
     _check_names("--case", case, load.CASES)
     _check_names("--side", side, load.DESIGNS)
