@@ -810,6 +810,9 @@ class Purgatory(OperationOwner):
             }
         )
 
+    def __reduce_ex__(self, protocol: object) -> str:
+        raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it owns operations")
+
     # --- closing ----------------------------------------------------------------------------
 
     async def __aenter__(self) -> Purgatory:

@@ -163,6 +163,9 @@ class IdleKeys:
             return RuntimeError(f"{type(self).__name__}.__init__ must call super().__init__()")
         return IdleDetectorClosedError("the idle detector has been closed")
 
+    def __reduce_ex__(self, protocol: object) -> str:
+        raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it owns its deadlines")
+
     def __bool__(self) -> bool:
         return True  # `detector or default` must not replace a detector without keys
 

@@ -430,16 +430,26 @@ class _Access:
                         raise StoreUnavailableError("the store is closed")
                     connection = self.connection
                     if connection is None or connection.is_closed():
-                        connection = self.connection = await asyncpg.connect(
-                            self._dsn, server_settings=_SETTINGS
-                        )
-                        await self._prepare(connection)
+                        connection = self.connection = await self._connect()
                     yield connection
             except transient as error:
                 self.drop()
                 if isinstance(error, StoreUnavailableError):
                     raise
                 raise StoreUnavailableError(f"PostgreSQL: {error!r}") from error
+
+    async def _connect(self) -> asyncpg.Connection[Any]:
+        import asyncpg
+
+        connection = await asyncpg.connect(self._dsn, server_settings=_SETTINGS)
+        try:
+            await self._prepare(connection)
+            if self.closed:
+                raise StoreUnavailableError("the store is closed")
+        except BaseException:  # cancelled, for example: the next caller must prepare another one
+            connection.terminate()
+            raise
+        return connection
 
     def drop(self) -> None:
         """Abort the connection."""

@@ -103,6 +103,9 @@ class Timer:
         if unclosed:  # last, because this raises if warnings are errors
             warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
 
+    def __reduce_ex__(self, protocol: object) -> str:
+        raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it owns its deadlines")
+
     # --- opening and closing ----------------------------------------------------------------
 
     async def __aenter__(self) -> Timer:

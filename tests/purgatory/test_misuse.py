@@ -1,9 +1,11 @@
 """Misuse: other threads, coroutines as callbacks, failing loggers, Ctrl-C, wrong arguments."""
 
 import asyncio
+import copy
 import functools
 import gc
 import logging
+import pickle
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -679,3 +681,12 @@ async def test_closed_is_true_once_closing_has_begun() -> None:
     assert not purgatory.closed
     await purgatory.aclose()
     assert purgatory.closed
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_purgatory_cannot_be_copied(
+    purgatory: Purgatory, duplicate: Callable[[object], object]
+) -> None:
+    """A copy would share counters and lists of operations with the original."""
+    with pytest.raises(TypeError, match="Purgatory cannot be copied or pickled"):
+        duplicate(purgatory)

@@ -1,7 +1,9 @@
 """A detector finds the keys without a touch for more than the timeout."""
 
 import asyncio
+import copy
 import gc
+import pickle
 import random
 import weakref
 from collections.abc import Callable, Coroutine
@@ -600,3 +602,12 @@ def test_a_detector_can_be_weakly_referenced() -> None:
     del detector
 
     assert reference() is None
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_detector_cannot_be_copied(duplicate: Callable[[object], object]) -> None:
+    """A copy would share the deadlines of the original."""
+    detector: IdleDetector[str] = IdleDetector(1, print, timer=ManualTimer())
+
+    with pytest.raises(TypeError, match="IdleDetector cannot be copied or pickled"):
+        duplicate(detector)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,3 +55,29 @@ async def test_redis(check: StoreCheck, steady_redis: RedisServer) -> None:
         return RedisCounters(steady_redis.address)
 
     await check(connect)
+
+
+async def test_a_cancelled_first_call_leaves_no_half_made_connection(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next call connects again and creates the tables."""
+    store = PostgresCounters(postgres_server.dsn, name="cancelled")
+    connected: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def hang(connection: Any) -> None:
+        connected.set_result(connection)
+        await asyncio.Event().wait()
+
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(store._writing, "_prepare", hang)
+            first = asyncio.create_task(store.raise_to({"key": 1}))
+            connection = await connected
+            first.cancel()
+            await asyncio.wait([first])
+
+        assert connection.is_closed()
+        epoch = await store.raise_to({"key": 2})
+        assert await store.read(["key"]) == (epoch, {"key": 2})
+    finally:
+        await store.aclose()

@@ -1,8 +1,10 @@
 """Unusual uses of a timer: other threads, interrupts, the collector, wrong callbacks."""
 
 import asyncio
+import copy
 import functools
 import gc
+import pickle
 import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -482,3 +484,17 @@ async def test_a_class_with_an_async_call_is_a_plain_callback() -> None:
     timer.call_later(1, AsyncCall)
 
     assert timer.advance(1) == 1
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_timer_cannot_be_copied(duplicate: Callable[[object], object]) -> None:
+    """A copy would close the driver of the original; the original still fires."""
+    timer = ManualTimer()
+    got: list[int] = []
+    timer.call_later(1, got.append, 1)
+
+    with pytest.raises(TypeError, match="ManualTimer cannot be copied or pickled"):
+        duplicate(timer)
+    timer.advance(1)
+
+    assert got == [1]
