@@ -426,8 +426,7 @@ class _Access:
         async with self._lock:
             try:
                 async with asyncio.timeout(_ANSWER):
-                    if self.closed:
-                        raise StoreUnavailableError("the store is closed")
+                    self._refuse_if_closed()
                     connection = self.connection
                     if connection is None or connection.is_closed():
                         connection = self.connection = await self._connect()
@@ -444,12 +443,15 @@ class _Access:
         connection = await asyncpg.connect(self._dsn, server_settings=_SETTINGS)
         try:
             await self._prepare(connection)
-            if self.closed:
-                raise StoreUnavailableError("the store is closed")
+            self._refuse_if_closed()
         except BaseException:  # cancelled, for example: the next caller must prepare another one
             connection.terminate()
             raise
         return connection
+
+    def _refuse_if_closed(self) -> None:
+        if self.closed:
+            raise StoreUnavailableError("the store is closed")
 
     def drop(self) -> None:
         """Abort the connection."""
