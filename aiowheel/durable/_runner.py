@@ -9,6 +9,7 @@ from contextvars import copy_context
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, TypeAlias
 
+from aiowheel._arguments import safe_repr
 from aiowheel._events import emit
 from aiowheel.durable._clock import StoreClock
 from aiowheel.durable._committer import Committer
@@ -173,12 +174,12 @@ class Runner:
         self._call(fire, self.handlers.get(row.handler, _UNKNOWN))
 
     def _call(self, fire: Fire, handler: Handler) -> None:
-        if handler.is_async:
-            self._start(fire, handler, handler.function(fire))
-            return
         try:
-            outcome = copy_context().run(handler.function, fire)
-        except Exception as error:
+            if handler.is_async:  # its task copies the context
+                outcome = handler.function(fire)
+            else:
+                outcome = copy_context().run(handler.function, fire)
+        except (Exception, asyncio.CancelledError) as error:
             self._end(fire, handler, error)
         else:
             if isawaitable(outcome):
@@ -219,7 +220,7 @@ class Runner:
                 timer=fire.name,
                 fire=fire.id,
                 attempt=fire.attempt,
-                error=repr(error),
+                error=safe_repr(error),
             )
             self._settle(fire, due_us=self._clock.now_us() + pause_us, retried=True)
         else:
@@ -228,7 +229,7 @@ class Runner:
                 timer=fire.name,
                 fire=fire.id,
                 attempts=fire.attempt,
-                error=repr(error),
+                error=safe_repr(error),
             )
             self._settle(fire, due_us=following, error=error)
 

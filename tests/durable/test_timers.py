@@ -226,6 +226,45 @@ async def test_a_failing_handler_is_retried_and_then_a_dead_letter() -> None:
         assert timers.statistics().retried == 2
 
 
+class UnprintableError(Exception):
+    """An error whose text cannot be read."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+    __repr__ = __str__
+
+
+async def without_argument() -> None:
+    """Cannot be called with a fire."""
+
+
+def cancels_itself(_fire: Fire) -> None:
+    """Raise what a cancelled task raises, in a plain function."""
+    raise asyncio.CancelledError
+
+
+def fails_without_text(_fire: Fire) -> None:
+    """Raise an error that has no repr."""
+    raise UnprintableError
+
+
+@pytest.mark.parametrize("handler", [without_argument, cancels_itself, fails_without_text])
+async def test_anything_that_a_handler_raises_is_a_failure_of_its_fire_alone(handler: Any) -> None:
+    """The fire is retried and then a dead letter; a timer that is due with it fires."""
+    log = Log()
+    timers = timers_on(MemoryStore(), handler, max_in_flight=1)
+    timers.handler("log")(log)
+    async with timers:
+        await timers.schedule("a", "h", due=SECOND)
+        await timers.schedule("b", "log", due=SECOND)
+        await asyncio.sleep(60)
+
+        assert log.names == ["b"]
+        assert [(each.name, each.attempts) async for each in timers.dead_letters()] == [("a", 3)]
+        assert timers.statistics().in_flight == 0
+
+
 async def test_a_handler_that_is_not_registered_is_a_failure() -> None:
     """The dead letter can be redriven after the handler is registered."""
     async with DurableTimers(MemoryStore()) as timers:
