@@ -36,16 +36,17 @@ def due_to_us(name: str, due: object, now_us: int) -> int:
 
     Raises:
         TypeError: *due* is neither.
-        ValueError: *due* is a datetime without a time zone, or outside the years 1 to 9999.
+        ValueError: *due* is a datetime without a time zone, or outside the years 1 to 9999 in UTC.
     """
     if isinstance(due, timedelta):
         due_us = now_us + due // _MICROSECOND
-        if not _FIRST_US <= due_us <= _LAST_US:
-            raise ValueError(f"{name} must be from year 1 to 9999, got {safe_repr(due)}")
-        return due_us
-    if not isinstance(due, datetime):
+    elif isinstance(due, datetime):
+        due_us = to_us(name, due)
+    else:
         raise TypeError(f"{name} must be an aware datetime or a timedelta, got {safe_repr(due)}")
-    return to_us(name, due)
+    if not _FIRST_US <= due_us <= _LAST_US:
+        raise ValueError(f"{name} must be from year 1 to 9999 in UTC, got {safe_repr(due)}")
+    return due_us
 
 
 def to_datetime(us: int) -> datetime:
@@ -53,5 +54,7 @@ def to_datetime(us: int) -> datetime:
     return _EPOCH + us * _MICROSECOND
 
 
-_FIRST_US: Final = to_us("first", datetime(1, 1, 2, tzinfo=UTC))
-_LAST_US: Final = to_us("last", datetime(9999, 12, 30, tzinfo=UTC))
+_FIRST_US: Final = to_us("first", datetime.min.replace(tzinfo=UTC))
+_LAST_US: Final = to_us("last", datetime.max.replace(tzinfo=UTC))
+#: The first instant that a datetime can show in every time zone.
+FIRST_LOCAL_US: Final = to_us("first", datetime(1, 1, 2, tzinfo=UTC))

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from aiowheel._arguments import checked_choice, checked_str, safe_repr
 from aiowheel._units import FOREVER, delay_to_ns
-from aiowheel.durable._instants import to_datetime, to_us
+from aiowheel.durable._instants import FIRST_LOCAL_US, to_datetime, to_us
 from aiowheel.errors import MissingExtraError
 
 #: What happens to occurrences that came due while no process could fire them.
@@ -107,7 +107,8 @@ class Cron(Rule):
         except ImportError as error:
             raise MissingExtraError("durable") from error
         try:
-            return CronSim(self.expression, to_datetime(us).astimezone(self._zone), reverse)
+            local = to_datetime(max(us, FIRST_LOCAL_US)).astimezone(self._zone)
+            return CronSim(self.expression, local, reverse)
         except CronSimError as error:
             raise ValueError(
                 f"expression must be a cron expression of five fields, as '0 3 * * *', "

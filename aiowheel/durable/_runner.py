@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from aiowheel._arguments import safe_repr
 from aiowheel._events import emit
+from aiowheel._units import FOREVER
 from aiowheel.durable._clock import StoreClock
 from aiowheel.durable._committer import Committer
 from aiowheel.durable._fire import Fire
@@ -170,7 +171,8 @@ class Runner:
                 return
             fire = self.unsettled[row.id, row.gen] = Fire(row, occurrence, epoch, self._ack_in)
         self._counts.fired += 1
-        self._counts.lateness.record((now_us - row.due_us) * 1000)
+        # A due time may be in the year 1; a histogram ends after 146 years.
+        self._counts.lateness.record(min((now_us - row.due_us) * 1000, FOREVER))
         self._call(fire, self.handlers.get(row.handler, _UNKNOWN))
 
     def _call(self, fire: Fire, handler: Handler) -> None:

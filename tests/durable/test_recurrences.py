@@ -80,6 +80,14 @@ def test_the_latest_occurrence_is_the_one_before_the_next(expression: str) -> No
             assert latest <= us < cron.after(latest)
 
 
+def test_an_expression_has_occurrences_after_the_first_instant_of_all() -> None:
+    """Also in a zone whose wall clock would show the year 0."""
+    first = to_us("first", datetime.min.replace(tzinfo=UTC))
+    found = to_datetime(Cron("0 3 1 2 *", tz="America/New_York").after(first))
+
+    assert (found.year, found.month, found.day) == (1, 2, 1)
+
+
 def test_a_recurrence_is_kept_as_text() -> None:
     """Equal recurrences have equal texts."""
     cron = recurrence_of(Cron(" 0  3 * * * ", tz="Europe/Paris"), "all")

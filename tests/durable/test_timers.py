@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextvars import ContextVar
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -32,6 +32,7 @@ pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
+EAST = timezone(timedelta(hours=14))
 
 
 def now() -> float:
@@ -80,6 +81,20 @@ async def test_a_timer_fires_at_its_time_with_what_it_was_given() -> None:
         assert log.times == [30 * 86_400]
         assert await timers.get("a") is None
         assert timers.now() == start + 30 * DAY + timedelta(seconds=0.999)
+
+
+async def test_every_instant_in_the_past_is_due_now() -> None:
+    """The first instant that a datetime can show fires at once; the last one waits."""
+    log = Log()
+    first, last = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+    async with timers_on(MemoryStore(), log, max_in_flight=1) as timers:
+        await timers.schedule("last", "h", due=last)
+        for name in ("a", "b"):
+            await timers.schedule(name, "h", due=first)
+        await asyncio.sleep(1)
+
+        assert [(fire.name, fire.due) for fire in log.fires] == [("a", first), ("b", first)]
+        assert [row.due async for row in timers.pending()] == [last]
 
 
 async def test_coroutine_functions_run_as_tasks_of_their_own() -> None:
@@ -603,6 +618,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"due": 5}, TypeError, "due must be an aware datetime or a timedelta, got 5"),
     ({"due": datetime(2026, 1, 1)}, ValueError, "with a time zone"),  # noqa: DTZ001
     ({"due": timedelta.max}, ValueError, "due must be from year 1 to 9999"),
+    ({"due": datetime.min.replace(tzinfo=EAST)}, ValueError, "due must be from year 1 to 9999"),
     ({"payload": "text"}, TypeError, "payload must be bytes, got 'text'"),
     ({"payload": bytes(2**24 + 1)}, ValueError, "payload must have at most 16777216 bytes"),
     ({"if_exists": "revise"}, ValueError, "if_exists must be one of"),
