@@ -141,6 +141,9 @@ class DurableTimers:
             self._state = "closed"
             await self._store.close()
             raise
+        if self.closed:
+            await self._close_store()
+            raise DurableTimersClosedError("DurableTimers were closed while they were opened")
         self._store.subscribe(self._leases.hint)
         self._state = "open"
         self._tasks = [
@@ -199,7 +202,8 @@ class DurableTimers:
         """Stop firing, wait for the running handlers, and release the partitions.
 
         Idempotent, and safe to call from several tasks. The timers stay in the store. Later calls
-        of other methods raise `DurableTimersClosedError`.
+        of other methods raise `DurableTimersClosedError`, and so does an `async with` that another
+        task has begun and that is still opening the store.
 
         Args:
             drain: Seconds to wait for handlers and for the commits of their outcomes. Handlers that
@@ -209,7 +213,7 @@ class DurableTimers:
             ValueError: *drain* is negative or NaN.
         """
         seconds = checked_seconds("drain", drain, 0, 1e9)
-        if self._state in {"new", "closed"}:
+        if self._state in {"new", "opening", "closed"}:
             self._state = "closed"
             return
         if self._closing is None:
@@ -229,12 +233,15 @@ class DurableTimers:
         self._committer.close()
         for part in list(self._window.held):
             self._window.lose(part)
+        await self._close_store()
+        self._state = "closed"
+
+    async def _close_store(self) -> None:
         try:
             await self._store.release(self._owner)
         except StoreError as error:  # without the release, the leases end later
             emit("aiowheel.durable_store_error", call="release", error=repr(error))
         await self._store.close()
-        self._state = "closed"
 
     async def _at_most(self, seconds: float, wait: Callable[[], Awaitable[object]]) -> None:
         with suppress(TimerClosedError):  # if the timer was closed first, waiting is impossible

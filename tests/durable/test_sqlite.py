@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from aiowheel.durable import (
     DurableTimers,
+    DurableTimersClosedError,
     Fire,
     Retry,
     SQLiteStore,
@@ -112,6 +114,24 @@ async def test_a_stale_fire_cannot_be_acknowledged(path: Path) -> None:
         await until(lambda: raised != [])
         assert await timers.get("a") is not None
     connection.close()
+
+
+async def test_timers_that_are_closed_while_they_are_opened_end_the_block(path: Path) -> None:
+    """The block raises, and the partitions are free for another process at once."""
+    timers = DurableTimers(SQLiteStore(path))
+    entering = asyncio.create_task(timers.__aenter__())
+    await asyncio.sleep(0)
+    await timers.aclose()
+    with pytest.raises(DurableTimersClosedError, match="while they were opened"):
+        await entering
+    await timers.aclose()
+    store = SQLiteStore(path)
+    await store.open()
+    owners = (await store.summary()).owners
+    await store.close()
+
+    assert timers.closed
+    assert owners == {"": 8}
 
 
 async def test_connections_of_others_are_refused(path: Path, tmp_path: Path) -> None:
