@@ -522,6 +522,7 @@ class DurableTimers:
             for row in rows:
                 yield row
             after = rows[-1].name
+            self._check_open()  # a closed store would open again to read the next page
 
     async def dead_letters(self) -> AsyncIterator[DeadLetter]:
         """Iterate over the fires whose attempts have all failed, oldest first."""
@@ -531,6 +532,7 @@ class DurableTimers:
             for letter in letters:
                 yield letter
             after = letters[-1].id
+            self._check_open()
 
     async def redrive(self, letter: DeadLetter) -> bool:
         """Fire a dead letter again at once, with new attempts; its fire id stays the same.

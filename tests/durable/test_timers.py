@@ -542,6 +542,16 @@ async def test_closing_waits_for_handlers_and_then_cancels_them() -> None:
     assert timers.closed
 
 
+async def test_a_list_that_is_read_while_the_timers_are_closed_ends_with_an_error() -> None:
+    """Another page would open the store again."""
+    async with timers_on(MemoryStore(), Log()) as timers:
+        await timers.schedule_many(NewTimer(f"{n}", "h", DAY) for n in range(1001))
+        pending = timers.pending()
+        assert (await anext(pending)).name == "0"
+    with pytest.raises(DurableTimersClosedError):
+        assert len([row async for row in pending]) < 1000
+
+
 async def test_a_timer_of_the_caller_fires_and_stays_open() -> None:
     """The timer stays open after the durable timers are closed."""
     log = Log()
