@@ -282,12 +282,7 @@ class _Connection:
     async def _run(self, call: Callable[[Any], Awaitable[T]]) -> T:
         try:
             if self._connection is None or self._connection.is_closed():
-                self._connection = await asyncpg.connect(
-                    self._dsn,
-                    timeout=_COMMAND_SECONDS,
-                    command_timeout=_COMMAND_SECONDS,
-                    server_settings=_SETTINGS,
-                )
+                self._connection = await self._connect()
             return await call(self._connection)
         except (*_TRY_AGAIN, StoreError):
             raise
@@ -299,6 +294,17 @@ class _Connection:
         except BaseException:  # cancelled during an exchange with the server
             self._drop()
             raise
+
+    async def _connect(self) -> Any:
+        try:
+            return await asyncpg.connect(
+                self._dsn,
+                timeout=_COMMAND_SECONDS,
+                command_timeout=_COMMAND_SECONDS,
+                server_settings=_SETTINGS,
+            )
+        except ValueError as error:  # the port or the host in the DSN is malformed
+            raise StoreError(f"PostgreSQL: {type(error).__name__}: {error}") from error
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

@@ -50,7 +50,7 @@ _PARTITIONS = 8
 _BUSY_SECONDS = 5.0
 _POLL = 0.25  # seconds between two looks at the file's version
 _FIRST_PAUSE = 0.001  # seconds until the first look at a user's transaction; doubled each time
-_BAD_ROW = (*VALUE_ERRORS, OverflowError)
+_BAD_ROW = (*VALUE_ERRORS, OverflowError, UnicodeEncodeError)
 
 
 class SQLiteStore(Store):

@@ -71,6 +71,23 @@ def test_show_and_cancel_one_timer(store: str, capsys: pytest.CaptureFixture[str
     assert run(["durable", "cancel", store, "order:1"]) == 2
 
 
+@pytest.mark.parametrize("command", ["show", "cancel", "list"])
+def test_a_name_that_is_not_unicode_is_refused(
+    command: str, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The shell passes such an argument on; the answer is one line."""
+    name = ["--prefix", "\udcff"] if command == "list" else ["\udcff"]
+    assert run(["durable", command, store, *name]) in {1, 2}
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("host", ["localhost:port", "[::1", "a" * 64])
+def test_a_malformed_address_is_refused(host: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The answer is one line."""
+    assert run(["durable", "list", f"postgresql://{host}/app"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_dead_letters_are_listed_and_redriven(
     store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
