@@ -80,4 +80,6 @@ def _event(page: News) -> bytes:
     # A topic that does not exist has an empty id, so that the client starts from the beginning.
     epoch, version = page.seen.epoch, page.seen.version
     position = f"{epoch}-{version}" if epoch else ""
-    return b"id: %b\ndata: %b\n\n" % (position.encode(), page.text)
+    # JSON that was published may have line breaks, and a line break ends a field of an event.
+    lines = b"\ndata: ".join(page.text.splitlines())
+    return b"id: %b\ndata: %b\n\n" % (position.encode(), lines)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from types import TracebackType
 from typing import Any, Self
 
@@ -76,11 +77,12 @@ class EventSource:
         body: bytes = (await self.from_app.get())["body"]
         if body == b":\n\n":
             return None
-        first, second, *rest = body.decode().split("\n")
-        assert rest == ["", ""]
+        first, *rest, last, end = re.split("\r\n|\r|\n", body.decode())  # as browsers do
+        assert (last, end) == ("", "")
         assert first.startswith("id: ")
         self.last = first.removeprefix("id: ")
-        return json.loads(second.removeprefix("data: "))
+        assert all(line.startswith("data: ") for line in rest)
+        return json.loads("\n".join(line.removeprefix("data: ") for line in rest))
 
 
 def data(answer: Any) -> list[object]:
@@ -102,6 +104,19 @@ async def test_a_subscriber_gets_kept_and_new_messages(serving: Serving) -> None
 
     assert headers["content-type"].startswith("text/event-stream")
     assert headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\n\n"])
+async def test_line_breaks_in_json_do_not_end_the_event(serving: Serving, end: str) -> None:
+    """JSON that was published unchanged, as a formatted file, arrives as one event."""
+    app = TopicApp()
+    text = end.join(["{", '"a": [', "1", "]}"])
+    async with serving(app) as client, EventSource(app, "/topics/a") as source:
+        await source.opened()
+        kind = {"Content-Type": "application/json"}
+        await client.post("/topics/a", content=text, headers=kind)
+
+        assert data(await source.event()) == [{"a": [1]}]
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/json", "text/*"])
