@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator
 from http import HTTPStatus
 from typing import Any, Self, cast
 
+from aiowheel._arguments import checked_str
 from aiowheel._events import emit
 from aiowheel.client._messages import Message, Progress, Published, TopicRefusedError
 from aiowheel.errors import MissingExtraError
@@ -27,6 +28,8 @@ _POLL = 45.0  # timeout of a poll in seconds; the service answers after 30 secon
 _OTHER = 10.0  # timeout of other requests, in seconds
 _LEAST_DELAY, _MOST_DELAY = 0.1, 5.0  # seconds before a failed request is repeated
 _NAME = re.compile("[A-Za-z0-9._~:-]+")
+_TOKEN = re.compile("[!-~]+")
+_MOST_PORT = 65_535
 _RETRIED = frozenset(  # temporary failures of the service or of a proxy
     {
         HTTPStatus.TOO_MANY_REQUESTS,
@@ -50,14 +53,19 @@ class TopicClient:
             connections (100 by default) limits the concurrent subscriptions.
 
     Raises:
-        ValueError: *url* does not begin with `http://` or `https://`.
+        TypeError: *url* or *token* is not a string.
+        ValueError: *url* is no URL of a service, or *token* cannot be sent in a header, for example
+            because it ends with a line break.
     """
 
     def __init__(
         self, url: str, *, token: str | None = None, http: httpx.AsyncClient | None = None
     ) -> None:
-        if not url.startswith(("http://", "https://")):
+        if not _is_service(checked_str("url", url)):
             raise ValueError(f"url must be http://HOST:PORT or https://HOST:PORT, got {url!r}")
+        # Without this check, a subscription would repeat a request that can never be sent.
+        if token is not None and not _TOKEN.fullmatch(checked_str("token", token)):
+            raise ValueError("token must consist of visible ASCII characters, got others")
         self._topics = f"{url.rstrip('/')}/topics/"
         self._headers = {"Accept": "application/json"}
         if token is not None:
@@ -178,6 +186,16 @@ class TopicClient:
         if not _NAME.fullmatch(topic):
             raise ValueError(f"topic must consist of A-Z a-z 0-9 . _ ~ : -, got {topic!r}")
         return self._topics + topic
+
+
+def _is_service(url: str) -> bool:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        return False
+    is_place = bool(parsed.host) and (parsed.port or 0) <= _MOST_PORT
+    is_whole = not parsed.query and not parsed.fragment
+    return parsed.scheme in {"http", "https"} and is_place and is_whole
 
 
 def _refusal(answer: httpx.Response) -> TopicRefusedError:
