@@ -30,6 +30,8 @@ _LEAST_DELAY, _MOST_DELAY = 0.1, 5.0  # seconds before a failed request is repea
 _NAME = re.compile("[A-Za-z0-9._~:-]+")
 _TOKEN = re.compile("[!-~]+")
 _MOST_PORT = 65_535
+_PAGE = frozenset({"epoch", "version", "missed", "reset", "messages"})
+_RECEIPT = frozenset({"epoch", "version", "woken"})
 _RETRIED = frozenset(  # temporary failures of the service or of a proxy
     {
         HTTPStatus.TOO_MANY_REQUESTS,
@@ -105,7 +107,7 @@ class TopicClient:
         answer = await self._http.post(address, content=body, headers=headers, timeout=_OTHER)
         if answer.status_code != HTTPStatus.CREATED:
             raise _refusal(answer)
-        receipt = answer.json()
+        receipt = _fields(answer, _RECEIPT)
         position = f"{receipt['epoch']}-{receipt['version']}"
         return Published(topic, receipt["version"], position, receipt["woken"])
 
@@ -170,7 +172,7 @@ class TopicClient:
                 reason = repr(error)
             else:
                 if answer.status_code == HTTPStatus.OK:
-                    return cast("dict[str, Any]", answer.json())
+                    return _fields(answer, _PAGE)
                 if answer.status_code not in _RETRIED:
                     raise _refusal(answer)
                 reason = str(_refusal(answer))
@@ -198,9 +200,24 @@ def _is_service(url: str) -> bool:
     return parsed.scheme in {"http", "https"} and is_place and is_whole
 
 
+def _fields(answer: httpx.Response, names: frozenset[str]) -> dict[str, Any]:
+    """Return the JSON object of an answer.
+
+    Raises:
+        TopicRefusedError: It is no object with these names: another program has answered.
+    """
+    try:
+        body = answer.json()
+    except (ValueError, RecursionError):
+        raise _refusal(answer) from None
+    if not isinstance(body, dict) or not names <= body.keys():
+        raise _refusal(answer)
+    return cast("dict[str, Any]", body)
+
+
 def _refusal(answer: httpx.Response) -> TopicRefusedError:
     try:
         body = answer.json()
         return TopicRefusedError(answer.status_code, str(body["error"]), str(body["detail"]))
-    except (ValueError, KeyError, TypeError):  # an answer of a proxy
+    except (ValueError, KeyError, TypeError, RecursionError):  # an answer of a proxy
         return TopicRefusedError(answer.status_code, "not_json", answer.text[:200])

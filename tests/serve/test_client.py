@@ -184,6 +184,22 @@ async def test_a_refusal_is_raised() -> None:
     assert (refused.value.status, refused.value.error) == (401, "no_token")
 
 
+@virtual
+@pytest.mark.parametrize("text", ["<html>", "", "[1]", "null", '{"version": 1}', "[" * 100_000])
+async def test_the_answer_of_another_program_is_a_refusal(text: str) -> None:
+    """For example that of a web server that has a page for every address."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(201 if request.method == "POST" else 200, text=text)
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as http:
+        client = TopicClient(URL, http=http)
+        with pytest.raises(TopicRefusedError, match="200 not_json"):
+            await anext(client.subscribe("a"))
+        with pytest.raises(TopicRefusedError, match="201 not_json"):
+            await client.publish("a", 1)
+
+
 @pytest.mark.parametrize(
     "url",
     [
