@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.jobs.idle.batch import FoundIdle
+from aiowheel.jobs.idle.batch import FoundIdle, column_named
 from aiowheel.readers import Format, Piece, Reject, Tally, TimedRows, raw_text
 
 # The error of Spark 4.0 and later names the file that could not be read.
@@ -74,8 +74,8 @@ class ParquetTouches:
     def of(cls, spark: SparkSession, paths: Sequence[Path], key: str, rows: TimedRows) -> Self:
         """Plan reading files by the rules of *rows*; *key* is that of `key_that_spark_reads`."""
         table = spark.read.parquet(*(str(path.resolve()) for path in paths)).select(
-            F.col(f"`{key}`").cast("string").alias("key"),
-            F.col(f"`{rows.time}`").cast("bigint").alias("t"),
+            column_named(key).cast("string").alias("key"),
+            column_named(rows.time).cast("bigint").alias("t"),
             F.col("_metadata.file_path").alias("source"),
             (F.col("_metadata.row_index") + 1).alias("line"),
         )
