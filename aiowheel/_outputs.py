@@ -47,6 +47,20 @@ def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
             hidden.unlink(missing_ok=True)
 
 
+class CsvLines:
+    """A text file for `csv.writer` whose lines end in LF.
+
+    Before Python 3.13, a writer with another ``lineterminator`` than its default leaves other line
+    ends in fields unquoted, and readers take them for ends of rows.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, line: str, /) -> None:
+        self._file.write(line.removesuffix("\r\n") + "\n")
+
+
 @contextlib.contextmanager
 def whole_folder(folder: Path) -> Generator[Path]:
     """Create a hidden folder that becomes *folder* when the block ends without an error.

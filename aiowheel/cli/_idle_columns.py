@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aiowheel._outputs import CsvLines
 from aiowheel.cli._destination import open_destination
 from aiowheel.cli._idle_file import HEADER, SHOWN, IdleSummary, Summarizer
 from aiowheel.jobs.idle.merge import events_in
@@ -23,7 +24,7 @@ def write_idle_columns(batches: Iterable[pa.RecordBatch], path: Path) -> IdleSum
     """
     summarizer = Summarizer()
     with open_destination(path) as file:
-        csv.writer(file, lineterminator="\n").writerow(HEADER)
+        csv.writer(CsvLines(file)).writerow(HEADER)
         file.flush()
         for batch in batches:
             lines = _lines(batch)
@@ -49,5 +50,5 @@ def _rows(batch: pa.RecordBatch, lines: bytes) -> bytes:
     if plain and not any(sign in lines for sign in _NEEDS_CARE):
         return lines.replace(b"\t", b",")
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(events_in(batch))
+    csv.writer(CsvLines(text)).writerows(events_in(batch))
     return text.getvalue().encode()

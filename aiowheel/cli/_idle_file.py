@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from aiowheel._outputs import CsvLines
 from aiowheel.cli._destination import open_destination
 
 HEADER = ("fire", "key")
@@ -46,7 +47,7 @@ def write_idle_events(events: Iterable[Event], path: Path) -> IdleSummary:
         AiowheelError: The file cannot be written; *path* is then unchanged.
     """
     with open_destination(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
+        writer = csv.writer(CsvLines(file))
         writer.writerow(HEADER)
         return summarize(events, writer.writerows)
 

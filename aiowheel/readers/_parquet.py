@@ -49,6 +49,8 @@ def _check_column(source: Source, schema: pa.Schema, name: str) -> None:
     if name not in schema.names:
         columns = ", ".join(schema.names)
         raise BadInputError(f"{source.name}: no column {name!r} (columns: {columns[:200]})")
+    if (count := schema.names.count(name)) > 1:
+        raise BadInputError(f"{source.name}: must have one column {name!r}, got {count}")
     kind = schema.field(name).type
     while pa.types.is_dictionary(kind):
         kind = kind.value_type

@@ -75,8 +75,8 @@ def raw_text(raw: Raw) -> str:
     if isinstance(raw, str):
         return raw
     line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(raw)
-    return line.getvalue()
+    csv.writer(line).writerow(raw)
+    return line.getvalue().removesuffix("\r\n")
 
 
 def _csv_records(source: Source, key: Names, time: str) -> Iterator[Record]:

@@ -5,7 +5,7 @@ import csv
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-from aiowheel._outputs import whole_file
+from aiowheel._outputs import CsvLines, whole_file
 from aiowheel.errors import AiowheelError
 from aiowheel.readers._table import Reject
 
@@ -22,7 +22,7 @@ def write_rejects(path: Path) -> Generator[Callable[[Reject], object]]:
     """
     # Bytes of the input that were not UTF-8 are written back unchanged.
     with whole_file(path, errors="surrogateescape") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        writer = csv.writer(CsvLines(file))
         writer.writerow(Reject._fields)
 
         def put(reject: Reject) -> None:

@@ -3,6 +3,7 @@
 Tests on real data are under tests/jobs.
 """
 
+import csv
 import gzip
 import hashlib
 import json
@@ -53,6 +54,18 @@ def test_events_are_written_by_fire_time_and_key() -> None:
     assert code == 0
     assert Path("out.csv").read_bytes() == EVENTS.encode()
     assert files() == ["a.csv", "out.csv"]
+
+
+def test_keys_with_line_ends_can_be_read_back() -> None:
+    """A key with any line end is quoted, so that it stays one field."""
+    keys = ["a\rb", "c\nd", "e\r\nf"]
+    rows = [json.dumps({"key": key, "t": place}) for place, key in enumerate(keys)]
+    Path("a.ndjson").write_text("\n".join(rows))
+
+    assert idle("a.ndjson") == 0
+
+    with Path("out.csv").open(newline="") as file:
+        assert [key for _, key in csv.reader(file)] == ["key", *keys]
 
 
 @pytest.mark.parametrize("step", ["distinct_keys", "__iter__"])

@@ -1,6 +1,7 @@
 """Idle detection on real data by both engines, compared with the reference facts."""
 
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -301,7 +302,15 @@ def test_spark_reads_parquet_itself_by_the_same_rules(
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", ["written in seconds", "odd files", "a colon", "a file of bad rows"]
+    "case",
+    [
+        "written in seconds",
+        "odd files",
+        "a colon",
+        "a name of bytes",
+        "a column of metadata",
+        "a file of bad rows",
+    ],
 )
 def test_both_engines_read_parquet_that_spark_would_misread(
     case: str,
@@ -323,6 +332,10 @@ def test_both_engines_read_parquet_that_spark_would_misread(
     if case == "a colon":
         Path("in/0.parquet").unlink()
         pq.write_table(pa.table({"key": ["a"], "t": [9]}), "in/12:30.parquet")
+    if case == "a name of bytes":
+        Path("in/0.parquet").rename(os.fsdecode(b"in/\xff.parquet"))
+    if case == "a column of metadata":
+        pq.write_table(pa.table({"key": ["a"], "t": [9], "_metadata": ["m"]}), "in/0.parquet")
     if case == "a file of bad rows":
         pq.write_table(pa.table({"key": ["", "b"], "t": [1, -5]}), "in/1.parquet")
     written = ["--time-format", "decimal"] if case == "written in seconds" else []

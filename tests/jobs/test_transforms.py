@@ -85,6 +85,17 @@ def test_integers_of_any_unit(spark: "SparkSession") -> None:
     assert len(result) == len(set(result))
 
 
+def test_any_name_of_a_column_is_taken_literally(spark: "SparkSession") -> None:
+    """A dot in a name does not lead into a struct, and a backtick ends no name."""
+    from aiowheel.jobs import idle_events
+
+    frame = spark.createDataFrame([("a", 1), ("a", 2)], ["id.orig_h", "the `time`"])
+
+    found = idle_events(frame, key="id.orig_h", time="the `time`", timeout=TIMEOUT)
+
+    assert collected(found) == [("a", 2, 2 + TIMEOUT)]
+
+
 def test_timestamps_and_keys_of_another_type(spark: "SparkSession") -> None:
     """The transform runs twice in one session, inside a plan of the caller."""
     from aiowheel.jobs import idle_events

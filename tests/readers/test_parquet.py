@@ -157,6 +157,16 @@ def test_unusable_columns_are_refused(
         pairs(table(tmp_path / "a.parquet"))
 
 
+def test_a_column_that_a_file_has_twice_is_refused(tmp_path: Path) -> None:
+    """A join writes such files; which of the columns is meant is not known."""
+    columns = [pa.array(["k"]), pa.array(["j"]), pa.array([1])]
+    twice = pa.Table.from_arrays(columns, ["key", "key", "t"])
+    pq.write_table(twice, tmp_path / "a.parquet")
+
+    with pytest.raises(BadInputError, match=r"a\.parquet: must have one column 'key', got 2"):
+        pairs(table(tmp_path / "a.parquet"))
+
+
 @pytest.mark.parametrize("content", [b"key,t\nk,1\n", b"", random.Random(7).randbytes(5_000)])
 def test_a_file_that_is_not_parquet_is_refused(content: bytes, tmp_path: Path) -> None:
     """A file that is only named like Parquet is refused."""

@@ -70,6 +70,21 @@ def test_the_file_of_rejects_can_be_read_back(tmp_path: Path) -> None:
     assert row == [str(path), "3", "the key is not UTF-8", '"\udcff,""",11', "false"]
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r", "\r\n"])
+def test_a_row_with_line_ends_is_reported_as_one_line_of_csv(line_end: str, tmp_path: Path) -> None:
+    """The reported row can be corrected and read again."""
+    path, aside = tmp_path / "a.csv", tmp_path / "rejects.csv"
+    path.write_bytes(f'key,t\nk,15\n"a{line_end}b",x\n'.encode())
+
+    with write_rejects(aside) as put:
+        for reject in rejects_of(path):
+            put(reject)
+
+    with aside.open(newline="") as file:
+        _, row = csv.reader(file)
+    assert row[3] == f'"a{line_end}b",x'
+
+
 def test_a_failed_run_leaves_no_file(tmp_path: Path) -> None:
     """Neither the file nor its hidden temporary file remains."""
     with pytest.raises(ValueError, match="soon"), write_rejects(tmp_path / "rejects.csv"):

@@ -94,6 +94,12 @@ def sorted_events(rows: DataFrame, timeout: int, tasks: int) -> DataFrame:
     return idle_events(rows.repartition(tasks, "key"), timeout).sortWithinPartitions("fire")
 
 
+def column_named(name: str) -> Column:
+    """Return the column of exactly this name, which `F.col` would parse: `id.orig_h` as a path."""
+    quoted = name.replace("`", "``")
+    return F.col(f"`{quoted}`")
+
+
 def is_idle(fire: Column, next_time: Column) -> Column:
     """Return whether a key is idle at *fire*, given the time of its next row or null.
 

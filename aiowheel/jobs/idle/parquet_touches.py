@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.jobs.idle.batch import FoundIdle
+from aiowheel._printable import is_unicode
+from aiowheel.jobs.idle.batch import FoundIdle, column_named
 from aiowheel.readers import Format, Piece, Reject, Tally, TimedRows, raw_text
 
 # The error of Spark 4.0 and later names the file that could not be read.
@@ -36,7 +37,8 @@ def key_that_spark_reads(paths: Sequence[Path], names: Sequence[str], time: str)
     """
     found: set[tuple[str, pa.DataType, pa.DataType]] = set()
     for path in paths:
-        if path.suffix != ".parquet" or _ODD.search(str(path.resolve())):
+        place = str(path.resolve())
+        if path.suffix != ".parquet" or _ODD.search(place) or not is_unicode(place):
             return None
         try:
             schema = pq.read_schema(path)
@@ -45,6 +47,8 @@ def key_that_spark_reads(paths: Sequence[Path], names: Sequence[str], time: str)
         key = next((name for name in names if name in schema.names), None)
         lower = {name.lower() for name in schema.names}  # Spark's column names ignore case
         if key is None or time not in schema.names or len(lower) < len(schema.names):
+            return None
+        if "_metadata" in lower:  # would hide Spark's own column of that name
             return None
         kinds = schema.field(key).type, schema.field(time).type
         if not (pa.types.is_string(kinds[0]) or pa.types.is_signed_integer(kinds[0])):
@@ -74,8 +78,8 @@ class ParquetTouches:
     def of(cls, spark: SparkSession, paths: Sequence[Path], key: str, rows: TimedRows) -> Self:
         """Plan reading files by the rules of *rows*; *key* is that of `key_that_spark_reads`."""
         table = spark.read.parquet(*(str(path.resolve()) for path in paths)).select(
-            F.col(f"`{key}`").cast("string").alias("key"),
-            F.col(f"`{rows.time}`").cast("bigint").alias("t"),
+            column_named(key).cast("string").alias("key"),
+            column_named(rows.time).cast("bigint").alias("t"),
             F.col("_metadata.file_path").alias("source"),
             (F.col("_metadata.row_index") + 1).alias("line"),
         )

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel._arguments import checked_int, safe_repr
 from aiowheel._units import FOREVER, delay_to_ns
-from aiowheel.jobs.idle.batch import is_idle
+from aiowheel.jobs.idle.batch import column_named, is_idle
 
 if TYPE_CHECKING:
     from aiowheel._types import Delay
@@ -60,7 +60,7 @@ def idle_events(
     for argument, name in (("key", key), ("time", time)):
         if name not in types:
             raise ValueError(f"{argument} must be one of the columns {df.columns}, got {name!r}")
-    rows = df.select(F.col(key).alias("key"), F.col(time).alias("last")).dropna()
+    rows = df.select(column_named(key).alias("key"), column_named(time).alias("last")).dropna()
     if df.isStreaming:
         if types[time] not in _TIMESTAMPS:
             raise TypeError(f"time must name a column of timestamps, got {time!r} of {types[time]}")
