@@ -21,7 +21,7 @@ from aiowheel.timer import Timer, TimerHandle
 _NOT_YET_US: Final = -(2**62)
 _NEVER: Final = float("inf")
 _LAST_ID: Final = 2**62
-#: Rows of one page, over all partitions.
+#: The most rows of one page, over all partitions.
 PAGE: Final = 1000
 #: The most timers in memory; beyond this number, fewer than the timers of the window are read.
 MOST_RESIDENT: Final = 100_000
@@ -86,6 +86,7 @@ class Window:
         self.held: dict[int, Held] = {}
         self.resident: dict[int, Entry] = {}
         self._wanted = asyncio.Event()
+        self._page = PAGE  # rows of the next page
         # The end of the page that is being read.
         self._reading_until_us = _NOT_YET_US
         # The latest generation and attempt of each row that commits changed during the read.
@@ -200,7 +201,10 @@ class Window:
             if pause <= 0:
                 try:
                     await self._read_page()
+                    self._page = min(2 * self._page, PAGE)
                 except StoreError as error:
+                    # The payloads of a page may be too much for the store or the network.
+                    self._page = max(self._page // 4, 1)
                     self._counts.store_errors += 1
                     emit("aiowheel.durable_store_error", call="page", error=repr(error))
                     await self._timer.sleep(_PAUSE_AFTER_ERROR)
@@ -224,7 +228,7 @@ class Window:
     async def _read_page(self) -> None:
         until_us = self._clock.now_us() + self._window_us
         behind = [(part, held) for part, held in self.held.items() if held.cursor[0] < until_us]
-        limit = max(16, PAGE // len(behind))
+        limit = max(min(16, self._page), self._page // len(behind))
         self._reading_until_us = until_us
         try:
             cursors = [Cursor(part, *held.cursor) for part, held in behind]

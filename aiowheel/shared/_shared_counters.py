@@ -83,6 +83,7 @@ class SharedCounters:
         Raises:
             StoreUnavailableError: The store does not answer.
             RuntimeError: The counters were opened before.
+            SharedCountersClosedError: Another task has closed the counters meanwhile.
         """
         if self._entered:
             raise RuntimeError("shared counters can be opened once")
@@ -98,12 +99,13 @@ class SharedCounters:
         try:
             await self._store.open(catch_up)
             await catch_up.start()
+            self._catch_up = catch_up
+            self._open()  # raises if another task has closed the counters meanwhile
         except BaseException:
             self._closed = True
             await catch_up.aclose()
             await self._store.aclose()
             raise
-        self._catch_up = catch_up
         self._writer = GroupCommit(
             self._store,
             self._counts,
@@ -360,7 +362,7 @@ class SharedCounters:
         Pending waits stay in the purgatory until it is closed or they time out. Publishes that are
         not written yet raise `SharedCountersClosedError`.
         """
-        if self._closed or not self._entered:
+        if self._closed or self._catch_up is None:
             self._closed = True
             return
         self._closed = True
@@ -369,8 +371,7 @@ class SharedCounters:
                 task.cancel()
             if self._writer is not None:
                 await self._writer.aclose()
-            if self._catch_up is not None:
-                await self._catch_up.aclose()
+            await self._catch_up.aclose()
         finally:
             await self._store.aclose()
 

@@ -130,6 +130,7 @@ class SharedIdle:
         Raises:
             StoreUnavailableError: The store does not answer.
             RuntimeError: This object was opened before.
+            IdleDetectorClosedError: Another task has closed this object meanwhile.
             TimerClosedError: The timer is not open.
         """
         if self._entered:
@@ -156,6 +157,9 @@ class SharedIdle:
             await touches.aclose()
             await self._store.aclose()
             raise
+        if self._closed:
+            await self._close(touches)
+            raise IdleDetectorClosedError("the idle keys were closed while they were opened")
         self._touches = touches
         loop = asyncio.get_running_loop()
         self._tasks = [
@@ -235,6 +239,9 @@ class SharedIdle:
         self._closed = True
         for task in self._tasks:  # first, because this call may be cancelled while it waits
             task.cancel()
+        await self._close(touches)
+
+    async def _close(self, touches: Touches) -> None:
         try:
             await touches.aclose()
             for task in self._tasks:

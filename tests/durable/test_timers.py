@@ -24,7 +24,7 @@ from aiowheel.durable import (
     StoreError,
     TimerExistsError,
 )
-from aiowheel.durable._operations import Operation, Result
+from aiowheel.durable._operations import Cursor, Operation, Result, Row
 
 from .links import Cut, Transactional
 
@@ -462,6 +462,27 @@ async def test_a_store_that_fails_stops_nothing_for_good(mode: str) -> None:
         for fire in log.fires:
             by_name.setdefault(fire.name, set()).add(fire.id)
         assert all(len(ids) == 1 for ids in by_name.values())
+
+
+async def test_a_page_that_is_too_large_for_the_store_is_read_in_parts() -> None:
+    """For example because of large payloads; before, no timer of its partitions fired."""
+
+    class Narrow(MemoryStore):
+        async def page(
+            self, cursors: Sequence[Cursor], until_us: int, limit: int
+        ) -> list[list[Row]]:
+            pages = await super().page(cursors, until_us, limit)
+            if sum(map(len, pages)) > 10:
+                raise StoreError("too much for one answer")
+            return pages
+
+    store, log = Narrow(), Log()
+    async with timers_on(store, log) as timers:
+        await timers.schedule_many(NewTimer(f"{n}", "h", SECOND) for n in range(500))
+    async with timers_on(store, log) as timers:
+        await asyncio.sleep(600)
+
+        assert len(log.fires) == len(set(log.names)) == 500
 
 
 async def test_a_stalled_owner_does_no_harm() -> None:

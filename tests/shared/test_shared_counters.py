@@ -12,6 +12,7 @@ import pytest
 from aiowheel import Purgatory, PurgatoryFullError
 from aiowheel.shared import (
     EpochChangedError,
+    HintListener,
     SharedCounters,
     SharedCountersClosedError,
     StoreUnavailableError,
@@ -467,6 +468,26 @@ async def test_calls_before_and_after_the_block_are_refused(process: Process) ->
         await shared.aclose()
         with pytest.raises(RuntimeError, match="opened once"):
             await shared.__aenter__()
+
+
+async def test_counters_that_are_closed_while_they_are_opened_end_the_block() -> None:
+    """The block raises, and leaves no task."""
+
+    class Distant(MemoryCounters):
+        async def open(self, listener: HintListener) -> None:
+            await asyncio.sleep(1)
+            await super().open(listener)
+
+    async with Purgatory("p") as purgatory:
+        before = asyncio.all_tasks()
+        shared = SharedCounters(purgatory, Distant())
+        entering = asyncio.create_task(shared.__aenter__())
+        await asyncio.sleep(0)
+        await shared.aclose()
+        with pytest.raises(SharedCountersClosedError, match="the shared counters are closed"):
+            await entering
+
+        assert asyncio.all_tasks() == before
 
 
 async def test_a_store_that_does_not_answer_is_reported_by_the_block() -> None:

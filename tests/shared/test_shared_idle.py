@@ -741,3 +741,20 @@ async def test_empty_pages_do_not_end_a_listing() -> None:
     async with processes(1, idle, store.beside()):
         await asyncio.sleep(40)
     assert len(idle.keys) == 100
+
+
+async def test_keys_that_are_closed_while_they_are_opened_end_the_block() -> None:
+    """The block raises, leaves no task, and the other process has all partitions soon."""
+    idle, first = Idle(), Distant()
+    async with processes(1, idle, first) as (other,):
+        before = asyncio.all_tasks()
+        closed = SharedIdle(first.beside(), TIMEOUT, idle.of(1), lease=3)
+        entering = asyncio.create_task(closed.__aenter__())
+        await asyncio.sleep(0)
+        await closed.aclose()
+        with pytest.raises(IdleDetectorClosedError, match="closed while they were opened"):
+            await entering
+        await asyncio.sleep(2)
+
+        assert asyncio.all_tasks() == before
+        assert other.statistics().partitions == 64
