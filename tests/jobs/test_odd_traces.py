@@ -414,6 +414,26 @@ def test_compression_that_spark_would_misread_is_refused(
         frames.read_events(spark, Source(str(tmp_path), Format.CSV))
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [Format.NDJSON, Format.PARQUET])
+def test_a_name_that_spark_skips_is_refused(
+    form: Format, tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """Of a file that the user names, Spark would read no row."""
+    from aiowheel.jobs.operations import frames
+    from aiowheel.jobs.spark.sources import Source
+
+    file = tmp_path / f"_events.{form}"
+    if form is Format.PARQUET:
+        pq.write_table(pa.table({"key": ["a"], "time": [1]}), file)
+    else:
+        file.write_text('{"key": "a", "time": 1}\n')
+
+    with pytest.raises(BadInputError, match="Spark skips names with a leading"):
+        frames.read_events(spark, Source(str(file), form))
+
+
 def run_over(
     folder: Path, engine: str, form: str, capsys: pytest.CaptureFixture[str]
 ) -> dict[str, Any]:
