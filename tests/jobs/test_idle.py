@@ -307,7 +307,7 @@ def test_spark_reads_parquet_itself_by_the_same_rules(
         "written in seconds",
         "odd files",
         "a colon",
-        "a name of bytes",
+        pytest.param("a name of bytes", marks=pytest.mark.linux),
         "a hidden name",
         "a column of metadata",
         "a file of bad rows",

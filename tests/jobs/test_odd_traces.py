@@ -308,6 +308,16 @@ def test_a_truncated_file_is_named(tmp_path: Path) -> None:
         list(read_events(file, Format.NDJSON, []))
 
 
+@pytest.mark.linux
+def test_a_path_that_arrow_cannot_open_is_refused(tmp_path: Path) -> None:
+    """Arrow takes paths in UTF-8 only."""
+    file = tmp_path / os.fsdecode(b"\xff.parquet")
+    file.write_bytes(b"")
+
+    with pytest.raises(BadInputError, match=r"\.parquet: the path must be UTF-8"):
+        list(read_events(file, Format.PARQUET, []))
+
+
 def damaged_page(file: Path) -> None:
     """Write a file with an intact footer and a damaged page."""
     table = pa.table({"key": [f"k{n % 977}-{n}" for n in range(20_000)], "time": range(20_000)})
