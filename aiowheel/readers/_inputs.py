@@ -20,7 +20,7 @@ from aiowheel.readers._formats import Format, format_of
 READ_ERRORS = (EOFError, OSError, zlib.error, tarfile.TarError)
 
 GZIP_MAGIC = b"\x1f\x8b"
-_HIDDEN = (".", "_")  # Spark writes files such as _SUCCESS beside its tables
+HIDDEN = (".", "_")  # Spark writes files such as _SUCCESS beside its tables
 _ZEEK_MAGIC = b"#separator "
 _PERHAPS_ZEEK = (Format.CLF, Format.TSV, None)
 TAR_SUFFIXES = (".tar.gz", ".tgz")
@@ -245,8 +245,8 @@ def _files_at(path: Path) -> list[Path]:
 
     found: list[Path] = []
     for parent, folders, names in os.walk(path, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
-        found += [Path(parent, name) for name in names if not name.startswith(_HIDDEN)]
+        folders[:] = [name for name in folders if not name.startswith(HIDDEN)]
+        found += [Path(parent, name) for name in names if not name.startswith(HIDDEN)]
     if not found:
         raise BadInputError(f"{path}: no file inside")
     return sorted(found)

@@ -26,7 +26,7 @@ def stored_schema(file: str | os.PathLike[str]) -> pa.Schema:
     name = os.fspath(file)
     try:
         schema = pq.read_schema(name)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeEncodeError, pa.ArrowException) as error:
         raise unreadable(name, error) from error
     found = (schema.metadata or {}).get(VERSION_KEY.encode(), _OLDEST.encode())
     if found not in {str(version).encode() for version in UNDERSTOOD}:
@@ -52,6 +52,8 @@ def stored_recorder(file: str | os.PathLike[str]) -> str | None:
 
 def unreadable(file: str, error: Exception) -> BadInputError:
     """Return the error for a file that Arrow or the system refuses to read."""
+    if isinstance(error, UnicodeEncodeError):  # Arrow opens files by paths in UTF-8
+        return BadInputError(f"{file}: the path must be UTF-8")
     if isinstance(error, PermissionError):
         return BadInputError(f"{file}: no permission to read it")
     if isinstance(error, OSError) and error.strerror:

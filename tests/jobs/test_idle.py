@@ -307,7 +307,8 @@ def test_spark_reads_parquet_itself_by_the_same_rules(
         "written in seconds",
         "odd files",
         "a colon",
-        "a name of bytes",
+        pytest.param("a name of bytes", marks=pytest.mark.linux),
+        "a hidden name",
         "a column of metadata",
         "a file of bad rows",
     ],
@@ -334,6 +335,9 @@ def test_both_engines_read_parquet_that_spark_would_misread(
         pq.write_table(pa.table({"key": ["a"], "t": [9]}), "in/12:30.parquet")
     if case == "a name of bytes":
         Path("in/0.parquet").rename(os.fsdecode(b"in/\xff.parquet"))
+    if case == "a hidden name":
+        pq.write_table(pa.table({"key": ["h"], "t": [9]}), "_hidden.parquet")
+        Path("in/1.parquet").symlink_to(Path("_hidden.parquet").absolute())
     if case == "a column of metadata":
         pq.write_table(pa.table({"key": ["a"], "t": [9], "_metadata": ["m"]}), "in/0.parquet")
     if case == "a file of bad rows":

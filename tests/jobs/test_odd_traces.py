@@ -308,6 +308,16 @@ def test_a_truncated_file_is_named(tmp_path: Path) -> None:
         list(read_events(file, Format.NDJSON, []))
 
 
+@pytest.mark.linux
+def test_a_path_that_arrow_cannot_open_is_refused(tmp_path: Path) -> None:
+    """Arrow takes paths in UTF-8 only."""
+    file = tmp_path / os.fsdecode(b"\xff.parquet")
+    file.write_bytes(b"")
+
+    with pytest.raises(BadInputError, match=r"\.parquet: the path must be UTF-8"):
+        list(read_events(file, Format.PARQUET, []))
+
+
 def damaged_page(file: Path) -> None:
     """Write a file with an intact footer and a damaged page."""
     table = pa.table({"key": [f"k{n % 977}-{n}" for n in range(20_000)], "time": range(20_000)})
@@ -412,6 +422,26 @@ def test_compression_that_spark_would_misread_is_refused(
 
     with pytest.raises(BadInputError, match=reason):
         frames.read_events(spark, Source(str(tmp_path), Format.CSV))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [Format.NDJSON, Format.PARQUET])
+def test_a_name_that_spark_skips_is_refused(
+    form: Format, tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """Of a file that the user names, Spark would read no row."""
+    from aiowheel.jobs.operations import frames
+    from aiowheel.jobs.spark.sources import Source
+
+    file = tmp_path / f"_events.{form}"
+    if form is Format.PARQUET:
+        pq.write_table(pa.table({"key": ["a"], "time": [1]}), file)
+    else:
+        file.write_text('{"key": "a", "time": 1}\n')
+
+    with pytest.raises(BadInputError, match="Spark skips names with a leading"):
+        frames.read_events(spark, Source(str(file), form))
 
 
 def run_over(

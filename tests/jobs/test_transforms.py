@@ -274,6 +274,7 @@ def test_wheels_run_under_a_load_and_a_trace(spark: "SparkSession") -> None:
         ("id", ValueError, "operations must have a column 'id', got ['keys', 'created']"),
         ("keys string", TypeError, "keys of operations must be array<string>, got string"),
         ("created date", TypeError, "created of operations must be bigint, got date"),
+        ("Deadline bigint", ValueError, "operations must have a column 'deadline', got ['id'"),
         ("tick", ValueError, "tick must be from 1 to 3600000000000, got 0"),
         ("stream", ValueError, "events must be a stream, as the other table is, got a batch"),
         ("unit", ValueError, "unit must be None for batches, got 'ms'"),

@@ -1,5 +1,6 @@
 """Reading a trace without Spark."""
 
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -115,6 +116,15 @@ def test_a_damaged_file_is_named(trace: Path) -> None:
         read_trace(trace)
 
     assert str(trace_files(trace)[1]) in str(caught.value)
+
+
+@pytest.mark.linux
+def test_a_path_that_arrow_cannot_open_is_refused(trace: Path) -> None:
+    """Arrow takes paths in UTF-8 only."""
+    folder = trace.rename(trace.with_name(os.fsdecode(b"\xff")))
+
+    with pytest.raises(BadInputError, match=r"\.parquet: the path must be UTF-8"):
+        read_trace(folder)
 
 
 @pytest.mark.posix

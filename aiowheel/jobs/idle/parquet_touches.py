@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from aiowheel._printable import is_unicode
 from aiowheel.jobs.idle.batch import FoundIdle, column_named
 from aiowheel.readers import Format, Piece, Reject, Tally, TimedRows, raw_text
+from aiowheel.readers._inputs import HIDDEN
 
 # The error of Spark 4.0 and later names the file that could not be read.
 _UNREADABLE = re.compile(
@@ -37,8 +38,10 @@ def key_that_spark_reads(paths: Sequence[Path], names: Sequence[str], time: str)
     """
     found: set[tuple[str, pa.DataType, pa.DataType]] = set()
     for path in paths:
-        place = str(path.resolve())
-        if path.suffix != ".parquet" or _ODD.search(place) or not is_unicode(place):
+        place = path.resolve()
+        if path.suffix != ".parquet" or place.name.startswith(HIDDEN):
+            return None
+        if _ODD.search(str(place)) or not is_unicode(str(place)):
             return None
         try:
             schema = pq.read_schema(path)

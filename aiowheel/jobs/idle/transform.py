@@ -43,7 +43,8 @@ def idle_events(
             a watermark on *time*.
 
     Returns:
-        ``key``, and ``last`` and ``fire`` of the type of *time*. A stream emits a row, in output
+        ``key``, and ``last`` and ``fire`` of the type of *time*, or ``bigint`` if it holds
+            integers. A stream emits a row, in output
             mode append, when the watermark has passed *fire*; keys that are open when the stream
             ends have no row.
 

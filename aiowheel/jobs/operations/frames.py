@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
+from aiowheel._printable import is_unicode
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.rows import parquet_files
 from aiowheel.jobs.operations.schemas import ALL, ANY, EVENTS, LATEST, OPERATIONS, Flaw
@@ -28,6 +29,7 @@ from aiowheel.jobs.spark.sources import Source, load_files, read_values
 from aiowheel.jobs.spark.uris import Folder, parse_uri, spark_path
 from aiowheel.jobs.spark.values import ddl, spark_type
 from aiowheel.readers import Format, Inputs
+from aiowheel.readers._inputs import HIDDEN
 from aiowheel.rules import NEVER, NO_VALUE
 
 #: The columns of the tables, with their types as Spark spells them.
@@ -170,7 +172,10 @@ def _parquet_in(source: Source, place: Folder, table: _Table) -> list[str] | Non
     """Check the files and return those to read; None where Spark lists the files itself."""
     if source.per_batch is not None or place.local is None:
         return None
-    return [spark_path(file) for file in parquet_files(place.local, table.schema)]
+    files = parquet_files(place.local, table.schema)
+    for file in files:
+        _refuse_name(file)
+    return [spark_path(file) for file in files]
 
 
 def _lines(spark: SparkSession, source: Source, place: Folder) -> DataFrame:
@@ -179,6 +184,7 @@ def _lines(spark: SparkSession, source: Source, place: Folder) -> DataFrame:
     if source.per_batch is None and place.local is not None:
         paths = Inputs([str(place.local)]).paths
         for file in paths:
+            _refuse_name(file)
             _refuse_other_compression(file)
         files = [spark_path(file) for file in paths]
     lines = load_files(spark, source, place, None, files)
@@ -187,6 +193,14 @@ def _lines(spark: SparkSession, source: Source, place: Folder) -> DataFrame:
         F.input_file_block_start().alias("start"),
         F.col("value").cast("binary").alias("line"),
     )
+
+
+def _refuse_name(file: Path) -> None:
+    """Raise for a name that one process could open, but that Spark skips or cannot be given."""
+    if file.name.startswith(HIDDEN):
+        raise BadInputError(f"{file}: Spark skips names with a leading . or _: rename the file")
+    if not is_unicode(str(file.absolute())):
+        raise BadInputError(f"{file}: Spark reads no path that is not UTF-8: rename it")
 
 
 def _refuse_other_compression(file: Path) -> None:

@@ -218,6 +218,8 @@ def _check_file(file: Path, schema: pa.Schema) -> int:
             found = opened.schema_arrow
     except (pa.ArrowException, OSError) as error:
         raise BadInputError(f"{file}: {error}") from error
+    except UnicodeEncodeError as error:  # Arrow opens files by paths in UTF-8
+        raise BadInputError(f"{file}: the path must be UTF-8") from error
     for column in schema if rows else ():
         # Spark ignores the case of column names, the reader in one process does not.
         names = [name for name in found.names if name.lower() == column.name]

@@ -189,9 +189,11 @@ def _settle_streams(operations: DataFrame, events: DataFrame, settling: Settling
 def _typed(argument: str, rows: DataFrame, types: Mapping[str, str]) -> DataFrame:
     """Select the columns of a table; a missing optional column becomes null."""
     found = dict(rows.dtypes)
+    spelled = {name.lower() for name in found}
     columns: list[Column] = []
     for name, kind in types.items():
-        got = found.get(name, "void" if name in _OPTIONAL else "")
+        # `Deadline` is a misspelled column, not a missing one: without it, nothing would expire.
+        got = found.get(name, "void" if name in _OPTIONAL and name not in spelled else "")
         if not got:
             raise ValueError(f"{argument} must have a column {name!r}, got {rows.columns}")
         allowed = {kind.replace("bigint", each) for each in _INTEGERS}
