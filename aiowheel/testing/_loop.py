@@ -190,14 +190,9 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
     def _on_idle(self) -> Events:
         """Wait for events from outside, or move the clock."""
         due = self._agenda.next_due()
-        instant: int | None
         if due is not None and due <= self._now_ns:
             return []  # `_process_events` queues the timer
-        arrival = self._arrivals.next_instant()
-        if arrival is not None:
-            instant = arrival if due is None else min(due, arrival)
-        else:
-            instant = due if self.autojump and not self._frozen else None
+        instant = self._next_instant(due)
         if self._outside.may_come():
             events = self._idle_selector.wait(math.inf if instant is None else self.patience)
             if events or instant is None:
@@ -208,6 +203,17 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         if instant != due:
             self._arrivals.settle()
         return []
+
+    def _next_instant(self, due: int | None) -> int | None:
+        """Return the instant to which the clock moves next; None if only an event moves it.
+
+        Args:
+            due: The instant of the next timer, or None.
+        """
+        arrival = self._arrivals.next_instant()
+        if arrival is not None:
+            return arrival if due is None else min(due, arrival)
+        return due if self.autojump and not self._frozen else None
 
     def _on_standstill(self) -> Events:
         """Wait for other threads or report a deadlock: no timer and no event is pending."""

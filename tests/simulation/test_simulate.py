@@ -316,6 +316,55 @@ def test_only_the_allowed_faults_strike(kinds: Iterable[str]) -> None:
     assert set(explore(Clients, seeds=range(20), faults=kinds).faults) <= set(kinds)
 
 
+class Advances(World):
+    """Calls of `advance`, with the clock stopped and with a callback that outlasts them."""
+
+    @step
+    async def frozen(self) -> None:
+        """Stop the clock: only `advance` moves it, and timers fire at their own deadlines."""
+        start, fired = self.loop.time(), list[float]()
+        for delay in (10, 20):
+            self.loop.call_later(delay, lambda: fired.append(round(self.loop.time() - start)))
+        with self.loop.freeze():
+            await self.loop.advance(15)
+            assert fired == [10]
+            await self.loop.advance(15)
+        assert fired == [10, 20]
+
+    @step
+    async def stalled(self) -> None:
+        """Let time pass beyond the end of an `advance`."""
+        self.loop.call_later(1, self.stall, 30)
+        before = self.now_ns
+        await self.loop.advance(5)
+        assert self.now_ns - before >= 31_000_000_000
+
+    def check(self) -> None:
+        """The clock is never set back."""
+        assert self.now_ns == self.loop.peak_ns
+
+
+def test_advance_moves_a_frozen_clock_and_never_sets_it_back() -> None:
+    """A simulated loop obeys `freeze` and `advance` as a virtual loop does."""
+    assert explore(Advances, seeds=range(10), steps=10, faults=()).runs == 10
+
+
+class Stopped(Quiet):
+    """A world whose clock is stopped."""
+
+    async def setup(self) -> None:
+        """Stop the clock."""
+        self.loop.autojump = False
+
+
+def test_a_stopped_clock_is_reported_as_a_deadlock() -> None:
+    """The error has the timers that cannot fire."""
+    error = simulate(Stopped, seed=0, faults=()).error
+
+    assert isinstance(error, VirtualDeadlockError)
+    assert "only advance() moves the clock" in str(error)
+
+
 class Threads(World):
     """Jobs in threads, and a loop of another class."""
 
