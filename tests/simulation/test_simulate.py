@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Hashable, Iterable
+from collections.abc import AsyncIterator, Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -251,9 +251,46 @@ class FailsInTheEnd(Quiet):
         assert not self.loop.is_closed()
 
 
+class FailsAsATest(Quiet):
+    """A step that fails as a test of pytest does, with an error that is no `Exception`."""
+
+    @step
+    def divide(self) -> None:
+        """Expect an error that does not come."""
+        with pytest.raises(ZeroDivisionError):
+            self.loop.time()
+
+
+class FailsAsATestInTheEnd(Quiet):
+    """A world that fails as a test of pytest does, after the loop was closed."""
+
+    def closed(self) -> None:
+        """Fail."""
+        pytest.fail("closed")
+
+
+class FailsWhileItCloses(Quiet):
+    """A generator that raises when the loop closes it."""
+
+    async def finish(self) -> None:
+        """Start the generator."""
+        self.generator = self.numbers()
+        await anext(self.generator)
+
+    async def numbers(self) -> AsyncIterator[int]:
+        """Raise at the end."""
+        try:
+            yield 1
+        finally:
+            raise KeyError("closing")
+
+
 @pytest.mark.parametrize(
     ("world", "kind", "text"),
     [
+        (FailsAsATest, pytest.fail.Exception, "DID NOT RAISE"),
+        (FailsAsATestInTheEnd, pytest.fail.Exception, "closed"),
+        (FailsWhileItCloses, KeyError, "closing"),
         (Hangs, VirtualDeadlockError, "waiting"),
         (Spins, AssertionError, "turns of the loop"),
         (LeavesATask, AssertionError, "1 tasks are left at the end: ['forgotten']"),
@@ -262,7 +299,7 @@ class FailsInTheEnd(Quiet):
         (FailsInTheEnd, AssertionError, ""),
     ],
 )
-def test_the_general_rules(world: type[World], kind: type[Exception], text: str) -> None:
+def test_the_general_rules(world: type[World], kind: type[BaseException], text: str) -> None:
     """A simulation checks the general rules in every world."""
     error = simulate(world, seed=0, steps=3, faults=()).error
 
