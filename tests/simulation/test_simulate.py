@@ -455,6 +455,17 @@ def test_a_wrong_argument(arguments: dict[str, Any], error: type[Exception], tex
     assert text in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["check", "idle", "strike", "closed", "state"])
+def test_a_rule_that_would_not_be_awaited(name: str) -> None:
+    """The class is refused, because its rule would never be checked."""
+
+    async def rule(self: World, *_: str) -> None:
+        """Do nothing."""
+
+    with pytest.raises(TypeError, match=rf"^{name} must be a plain function, got the coroutine"):
+        type("Awaits", (Quiet,), {name: rule})
+
+
 @pytest.mark.parametrize("weight", [0, 1001])
 def test_a_wrong_weight(weight: int) -> None:
     """The error has the legal range."""
