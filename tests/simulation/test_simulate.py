@@ -28,7 +28,12 @@ from aiowheel.testing.simulation import (
     step,
 )
 from aiowheel.testing.simulation.__main__ import main
-from aiowheel.testing.simulation._command import steps_from_text, steps_to_text, world_named
+from aiowheel.testing.simulation._command import (
+    name_of,
+    steps_from_text,
+    steps_to_text,
+    world_named,
+)
 
 pytestmark = pytest.mark.one_build
 
@@ -173,6 +178,17 @@ def test_the_command_of_a_failure_replays_it() -> None:
     assert replay.returncode == 1, replay.stderr
     assert "money was made or lost" in replay.stderr
     assert all(line.strip() in str(caught.value) for line in replay.stdout.splitlines()[-3:])
+
+
+class TestStock:
+    """A class of tests, with the world that they run."""
+
+    class StockWorld(Quiet):
+        """A world inside another class."""
+
+    def test_the_command_names_a_world_inside_a_class(self) -> None:
+        """The program finds the class by the name in the command."""
+        assert world_named(name_of(self.StockWorld)) is self.StockWorld
 
 
 def test_a_run_that_always_fails_is_reduced_to_no_steps() -> None:
