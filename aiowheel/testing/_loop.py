@@ -125,12 +125,17 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
             seconds: Number or timedelta; 0 runs the callbacks that are due now.
 
         Raises:
-            ValueError: *seconds* is negative or not finite.
+            ValueError: *seconds* is negative or not finite, or the time would exceed 73 years.
         """
         step = delay_to_ns("seconds", seconds)
         if not 0 <= step < FOREVER:
             raise ValueError(f"seconds must be finite and not negative, got {safe_repr(seconds)}")
-        await self._arrivals.add(self._now_ns + step, self.create_future())
+        instant = self._now_ns + step
+        if instant >= FOREVER:  # every timer that is armed then would mean never
+            raise ValueError(
+                f"seconds must end within 73 years of 0, got {safe_repr(seconds)} at {self.time()}"
+            )
+        await self._arrivals.add(instant, self.create_future())
 
     @contextmanager
     def freeze(self) -> Generator[None]:
