@@ -32,7 +32,8 @@ class Heartbeat:
         send: Sends a ping; a plain or a coroutine function. If it raises, the peer is dead.
         dead: A plain function such as `transport.abort`, called at most once.
         interval: The silence before *send*, in seconds or as timedelta.
-        timeout: The time for an answer; None for no limit: *dead* is called only if *send* raises.
+        timeout: The time for an answer; None for no limit: *dead* is called only if *send* raises,
+            and the next ping follows only after a call of `seen`.
         jitter: Each interval is shorter by a random time from 0 to this. Peers that connected at
             the same time then get their pings at different times.
         timer: Default: the running loop's shared timer.

@@ -50,6 +50,8 @@ async def idle_guard(
     watch = ConnectionWatch(
         lambda _: transport.abort(), idle=timeout, first_byte=first_byte, total=total, timer=timer
     )
+    if _has_unread_data(writer):  # the first byte came before the block, as on uvloop
+        watch.touch()
     try:
         with touching(transport, watch.touch):
             yield watch
@@ -58,3 +60,9 @@ async def idle_guard(
         if watch.exceeded is not None:
             with suppress(OSError):  # the connection was lost before
                 await writer.wait_closed()
+
+
+def _has_unread_data(writer: StreamWriter) -> bool:
+    # asyncio offers only these private attributes. If one is missing, the first byte counts only
+    # inside the block.
+    return bool(getattr(getattr(writer, "_reader", None), "_buffer", b""))

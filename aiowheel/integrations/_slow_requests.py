@@ -87,8 +87,7 @@ class SlowRequestMiddleware:
             nonlocal begun
             begun = True
             await send(message)
-            ended = message["type"] == "http.response.body" and not message.get("more_body", False)
-            if ended and not bound.expired():
+            if _ends_response(message) and not bound.expired():
                 bound.reschedule(None)  # background tasks after the response have no limit
 
         try:
@@ -115,6 +114,13 @@ class SlowRequestMiddleware:
             headers.append((b"retry-after", str(self._retry_after).encode()))
         await send({"type": "http.response.start", "status": status.value, "headers": headers})
         await send({"type": "http.response.body", "body": reason})
+
+
+def _ends_response(message: Message) -> bool:
+    # With the extension `pathsend`, the server itself sends the file that the message names.
+    return message["type"] == "http.response.pathsend" or (
+        message["type"] == "http.response.body" and not message.get("more_body", False)
+    )
 
 
 class _Body:

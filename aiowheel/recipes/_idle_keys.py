@@ -84,7 +84,10 @@ class IdleKeys:
                 driver.fire_due(alarm, now)
             if self._driver is None:
                 raise self._unusable()
-            alarm = alarms.get(key)  # `on_idle` may have touched the key
+            # `on_idle` may have taken time, and may have touched the key.
+            now = driver.checked_now()
+            deadline = now + self._timeout_ns + 1
+            alarm = alarms.get(key)
             if alarm is not None and not alarm.pending:  # see `_forget`
                 alarm = None
         if alarm is None:

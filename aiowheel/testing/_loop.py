@@ -125,12 +125,17 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
             seconds: Number or timedelta; 0 runs the callbacks that are due now.
 
         Raises:
-            ValueError: *seconds* is negative or not finite.
+            ValueError: *seconds* is negative or not finite, or the time would exceed 73 years.
         """
         step = delay_to_ns("seconds", seconds)
         if not 0 <= step < FOREVER:
             raise ValueError(f"seconds must be finite and not negative, got {safe_repr(seconds)}")
-        await self._arrivals.add(self._now_ns + step, self.create_future())
+        instant = self._now_ns + step
+        if instant >= FOREVER:  # every timer that is armed then would mean never
+            raise ValueError(
+                f"seconds must end within 73 years of 0, got {safe_repr(seconds)} at {self.time()}"
+            )
+        await self._arrivals.add(instant, self.create_future())
 
     @contextmanager
     def freeze(self) -> Generator[None]:
@@ -190,14 +195,9 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
     def _on_idle(self) -> Events:
         """Wait for events from outside, or move the clock."""
         due = self._agenda.next_due()
-        instant: int | None
         if due is not None and due <= self._now_ns:
             return []  # `_process_events` queues the timer
-        arrival = self._arrivals.next_instant()
-        if arrival is not None:
-            instant = arrival if due is None else min(due, arrival)
-        else:
-            instant = due if self.autojump and not self._frozen else None
+        instant = self._next_instant(due)
         if self._outside.may_come():
             events = self._idle_selector.wait(math.inf if instant is None else self.patience)
             if events or instant is None:
@@ -208,6 +208,17 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         if instant != due:
             self._arrivals.settle()
         return []
+
+    def _next_instant(self, due: int | None) -> int | None:
+        """Return the instant to which the clock moves next; None if only an event moves it.
+
+        Args:
+            due: The instant of the next timer, or None.
+        """
+        arrival = self._arrivals.next_instant()
+        if arrival is not None:
+            return arrival if due is None else min(due, arrival)
+        return due if self.autojump and not self._frozen else None
 
     def _on_standstill(self) -> Events:
         """Wait for other threads or report a deadlock: no timer and no event is pending."""

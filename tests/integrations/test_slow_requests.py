@@ -176,6 +176,21 @@ async def test_what_runs_after_the_response_has_no_limit(ask: Ask) -> None:
     assert (exchange.status, done) == (200, ["clean"])
 
 
+async def test_a_file_that_the_server_sends_ends_the_response(ask: Ask) -> None:
+    """What runs after it has no limit either."""
+    done: list[str] = []
+
+    async def send_file(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.pathsend", "path": "/a/file"})
+        await asyncio.sleep(100)
+        done.append("clean")
+
+    await ask(SlowRequestMiddleware(send_file, total=30)).task
+
+    assert done == ["clean"]
+
+
 async def test_a_wait_after_the_body_has_no_body_limit(ask: Ask) -> None:
     """A long poll may wait for the disconnect for any time."""
 

@@ -75,6 +75,20 @@ async def test_a_long_line_that_comes_slowly_is_no_silence(virtual_clock: Virtua
 
 
 @VIRTUAL
+async def test_a_first_byte_before_the_block_counts(virtual_clock: VirtualClock) -> None:
+    """On uvloop, data of a fast client arrives before the handler of its connection begins."""
+    async with connection() as (reader, writer, peer):
+        peer.send(b"early\n")
+        await asyncio.sleep(1)
+        async with idle_guard(writer, 30, first_byte=5) as guard:
+            assert await reader.read(100) == b"early\n"
+            assert await reader.read(100) == b""
+            assert virtual_clock.time() == pytest.approx(31, abs=0.002)
+
+    assert guard.exceeded is Limit.IDLE
+
+
+@VIRTUAL
 async def test_first_byte_and_total_are_limits_of_their_own(virtual_clock: VirtualClock) -> None:
     """The guard names the exceeded limit."""
     async with (

@@ -109,6 +109,23 @@ def test_on_idle_may_do_anything_to_a_key_that_is_touched_too_late() -> None:
     assert idle == keys
 
 
+def test_a_late_touch_counts_from_the_end_of_a_slow_on_idle() -> None:
+    """The touch comes after `on_idle`, so it never shortens a touch that `on_idle` made."""
+    timer = ManualTimer(tick=1.0)
+
+    def be_slow(key: str) -> None:
+        timer.advance(1)
+        detector.touch(key)
+
+    detector = IdleDetector(2.5, be_slow, timer=timer)
+    detector.touch("a")
+    timer.advance(2.75)  # "a" is idle since 2.5 s, and the timer fires at 3 s
+    detector.touch("a")
+
+    assert timer.time() == 3.75
+    assert detector.expires("a") == 3.75 + 2.5
+
+
 def test_touches_refile_a_key_once_for_each_bucket() -> None:
     """A thousand touches of one key do not move its entry to another bucket."""
     timer = ManualTimer()

@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Hashable, Iterable
+from collections.abc import AsyncIterator, Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,12 @@ from aiowheel.testing.simulation import (
     step,
 )
 from aiowheel.testing.simulation.__main__ import main
-from aiowheel.testing.simulation._command import steps_from_text, steps_to_text, world_named
+from aiowheel.testing.simulation._command import (
+    name_of,
+    steps_from_text,
+    steps_to_text,
+    world_named,
+)
 
 pytestmark = pytest.mark.one_build
 
@@ -175,6 +180,17 @@ def test_the_command_of_a_failure_replays_it() -> None:
     assert all(line.strip() in str(caught.value) for line in replay.stdout.splitlines()[-3:])
 
 
+class TestStock:
+    """A class of tests, with the world that they run."""
+
+    class StockWorld(Quiet):
+        """A world inside another class."""
+
+    def test_the_command_names_a_world_inside_a_class(self) -> None:
+        """The program finds the class by the name in the command."""
+        assert world_named(name_of(self.StockWorld)) is self.StockWorld
+
+
 def test_a_run_that_always_fails_is_reduced_to_no_steps() -> None:
     """If a run fails without any step, no step is left."""
 
@@ -251,9 +267,46 @@ class FailsInTheEnd(Quiet):
         assert not self.loop.is_closed()
 
 
+class FailsAsATest(Quiet):
+    """A step that fails as a test of pytest does, with an error that is no `Exception`."""
+
+    @step
+    def divide(self) -> None:
+        """Expect an error that does not come."""
+        with pytest.raises(ZeroDivisionError):
+            self.loop.time()
+
+
+class FailsAsATestInTheEnd(Quiet):
+    """A world that fails as a test of pytest does, after the loop was closed."""
+
+    def closed(self) -> None:
+        """Fail."""
+        pytest.fail("closed")
+
+
+class FailsWhileItCloses(Quiet):
+    """A generator that raises when the loop closes it."""
+
+    async def finish(self) -> None:
+        """Start the generator."""
+        self.generator = self.numbers()
+        await anext(self.generator)
+
+    async def numbers(self) -> AsyncIterator[int]:
+        """Raise at the end."""
+        try:
+            yield 1
+        finally:
+            raise KeyError("closing")
+
+
 @pytest.mark.parametrize(
     ("world", "kind", "text"),
     [
+        (FailsAsATest, pytest.fail.Exception, "DID NOT RAISE"),
+        (FailsAsATestInTheEnd, pytest.fail.Exception, "closed"),
+        (FailsWhileItCloses, KeyError, "closing"),
         (Hangs, VirtualDeadlockError, "waiting"),
         (Spins, AssertionError, "turns of the loop"),
         (LeavesATask, AssertionError, "1 tasks are left at the end: ['forgotten']"),
@@ -262,7 +315,7 @@ class FailsInTheEnd(Quiet):
         (FailsInTheEnd, AssertionError, ""),
     ],
 )
-def test_the_general_rules(world: type[World], kind: type[Exception], text: str) -> None:
+def test_the_general_rules(world: type[World], kind: type[BaseException], text: str) -> None:
     """A simulation checks the general rules in every world."""
     error = simulate(world, seed=0, steps=3, faults=()).error
 
@@ -316,6 +369,55 @@ def test_only_the_allowed_faults_strike(kinds: Iterable[str]) -> None:
     assert set(explore(Clients, seeds=range(20), faults=kinds).faults) <= set(kinds)
 
 
+class Advances(World):
+    """Calls of `advance`, with the clock stopped and with a callback that outlasts them."""
+
+    @step
+    async def frozen(self) -> None:
+        """Stop the clock: only `advance` moves it, and timers fire at their own deadlines."""
+        start, fired = self.loop.time(), list[float]()
+        for delay in (10, 20):
+            self.loop.call_later(delay, lambda: fired.append(round(self.loop.time() - start)))
+        with self.loop.freeze():
+            await self.loop.advance(15)
+            assert fired == [10]
+            await self.loop.advance(15)
+        assert fired == [10, 20]
+
+    @step
+    async def stalled(self) -> None:
+        """Let time pass beyond the end of an `advance`."""
+        self.loop.call_later(1, self.stall, 30)
+        before = self.now_ns
+        await self.loop.advance(5)
+        assert self.now_ns - before >= 31_000_000_000
+
+    def check(self) -> None:
+        """The clock is never set back."""
+        assert self.now_ns == self.loop.peak_ns
+
+
+def test_advance_moves_a_frozen_clock_and_never_sets_it_back() -> None:
+    """A simulated loop obeys `freeze` and `advance` as a virtual loop does."""
+    assert explore(Advances, seeds=range(10), steps=10, faults=()).runs == 10
+
+
+class Stopped(Quiet):
+    """A world whose clock is stopped."""
+
+    async def setup(self) -> None:
+        """Stop the clock."""
+        self.loop.autojump = False
+
+
+def test_a_stopped_clock_is_reported_as_a_deadlock() -> None:
+    """The error has the timers that cannot fire."""
+    error = simulate(Stopped, seed=0, faults=()).error
+
+    assert isinstance(error, VirtualDeadlockError)
+    assert "only advance() moves the clock" in str(error)
+
+
 class Threads(World):
     """Jobs in threads, and a loop of another class."""
 
@@ -367,6 +469,17 @@ def test_a_wrong_argument(arguments: dict[str, Any], error: type[Exception], tex
         simulate(**(USUAL | arguments))
 
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["check", "idle", "strike", "closed", "state"])
+def test_a_rule_that_would_not_be_awaited(name: str) -> None:
+    """The class is refused, because its rule would never be checked."""
+
+    async def rule(self: World, *_: str) -> None:
+        """Do nothing."""
+
+    with pytest.raises(TypeError, match=rf"^{name} must be a plain function, got the coroutine"):
+        type("Awaits", (Quiet,), {name: rule})
 
 
 @pytest.mark.parametrize("weight", [0, 1001])

@@ -204,6 +204,15 @@ async def test_advance_refuses_a_step_out_of_range(
         await virtual_clock.advance(seconds)
 
 
+async def test_advance_ends_within_73_years(virtual_clock: VirtualClock) -> None:
+    """A longer step raises and leaves the clock unchanged, because no timer fires after it."""
+    await virtual_clock.advance(2e9)
+    with pytest.raises(ValueError, match="within 73 years of 0, got 1000000000"):
+        await virtual_clock.advance(1e9)
+
+    assert virtual_clock.time() == 2e9
+
+
 async def test_frozen_time_passes_in_advance_alone(virtual_clock: VirtualClock) -> None:
     """Freezing nests, and ends with the outermost block."""
     sleeper = asyncio.create_task(asyncio.sleep(10))

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from operator import attrgetter
 from pathlib import Path
 
 from aiowheel.errors import BadInputError
@@ -62,7 +63,7 @@ def world_named(name: str) -> type[World]:
         )
     try:
         module = _module_of_file(Path(where)) if where.endswith(".py") else import_module(where)
-        world: object = getattr(module, attribute)
+        world: object = attrgetter(attribute)(module)  # the class may be inside another one
     except (ImportError, AttributeError, OSError) as error:
         raise BadInputError(f"world {name!r} cannot be loaded: {error}") from error
     if not (isinstance(world, type) and issubclass(world, World)):

@@ -108,22 +108,22 @@ class SimulationLoop(VirtualClockEventLoop):
 
     def _on_idle(self) -> Events:
         """Move the clock to the next deadline, or to a drawn time after it."""
-        due = None if self._frozen else self._agenda.next_due()
+        due = self._agenda.next_due()
         if due is not None and due <= self._now_ns:
             return []  # `_process_events` queues the timer
         self.idle()
         if self._ready:
             return []
-        arrival = self._arrivals.next_instant()
-        if due is None and arrival is None:
+        instant = self._next_instant(due)
+        if instant is None:
             lines = waiting_lines(asyncio.all_tasks(self))
-            raise VirtualDeadlockError(self._seconds, "", lines)
-        instant = min(FOREVER if due is None else due, FOREVER if arrival is None else arrival)
+            raise VirtualDeadlockError(self._seconds, self._stopped_timers(), lines)
         late = 0
         if instant == due and "delay" in self._kinds and self.chance.random() < _LATE:
             late = self.chance.choice(_LATEST_NS)
             self.on_fault("delay")
-        self._jump(instant + late)
+        # A late timer or a stall may have moved the clock past the end of an `advance`.
+        self._jump(max(instant, self._now_ns) + late)
         if instant != due:
             self._arrivals.settle()
         return []

@@ -6,8 +6,8 @@ import asyncio
 import gc
 import random
 from asyncio.events import _get_running_loop
-from collections.abc import Generator, Hashable, Iterable, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import isawaitable
 from random import Random
@@ -149,6 +149,17 @@ def _chance(*words: object) -> Random:
     return Random(" ".join(map(str, words)))  # noqa: S311 - repeatable on purpose
 
 
+def _error_of(call: Callable[[], object]) -> BaseException | None:
+    """Call a function and return its exception, or None."""
+    try:
+        call()
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # also those of pytest.fail and of a cancellation
+        return error
+    return None
+
+
 class _Play:
     """A run in progress."""
 
@@ -176,24 +187,16 @@ class _Play:
 
     def run(self) -> BaseException | None:
         """Run to the end; return the error that broke a rule, or None."""
-        error: BaseException | None = None
         runner = asyncio.Runner(loop_factory=lambda: self.loop)
-        try:
-            runner.run(self._play())
-        except Exception as caught:
-            error = caught
-        except asyncio.CancelledError as caught:
-            error = caught
+        error = _error_of(lambda: runner.run(self._play()))
         if error is not None:
             self.trace.note(f"failed {type(error).__name__}")
             self.loop.idle = list  # the rules need not hold while the failed run is closed
-        with suppress(Exception) if error is not None else nullcontext():
-            runner.close()
+        error_of_closing = _error_of(runner.close)
         if error is None:
-            try:
-                self._world.closed()
-            except Exception as caught:
-                error = caught
+            error = error_of_closing
+        if error is None:
+            error = _error_of(self._world.closed)
         self.loop.close()
         return error
 

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, ClassVar, TypeVar, overload
 
 from aiowheel._arguments import checked_int
+from aiowheel._callbacks import plain_callback
 from aiowheel._types import Delay
 from aiowheel.errors import InjectedError
 from aiowheel.testing.simulation._faults import COMMON_FAULTS, Victims
@@ -20,6 +21,8 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
 _WEIGHT = "_simulation_weight"
+#: The methods that a run calls without awaiting them.
+_PLAIN = ("check", "idle", "strike", "closed", "state")
 
 
 @overload
@@ -67,6 +70,12 @@ class World:
     that depends on the real clock, on the memory address of objects or on the order of a set does
     not repeat with the seed.
 
+    `setup` and `finish` are coroutine functions, a step may be one; the others are plain functions.
+
+    Raises:
+        TypeError: A subclass defines `check`, `idle`, `strike`, `closed` or `state` as a coroutine
+            function, which would not be awaited.
+
     Attributes:
         faults: The kinds of faults that may happen. A world may add its own kinds, which it injects
             in `strike` or draws with `happens`.
@@ -92,6 +101,8 @@ class World:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        for name in _PLAIN:
+            plain_callback(name, getattr(cls, name), "await in a step or in finish")
         found: dict[str, int] = {}
         for owner in reversed(cls.__mro__):
             for name, value in vars(owner).items():
