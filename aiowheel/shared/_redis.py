@@ -411,7 +411,7 @@ class RedisCounters:
             try:
                 message = await pubsub.get_message(timeout=patience)
             except self._transient() as error:
-                raise StoreUnavailableError(f"Redis: {error!r}") from error
+                raise _unavailable(error) from error
             if message is None:
                 async with self._answers():
                     known = await self._read_last()
@@ -472,7 +472,12 @@ class RedisCounters:
         except StoreUnavailableError:
             raise
         except self._transient() as error:
-            raise StoreUnavailableError(f"Redis: {error!r}") from error
+            raise _unavailable(error) from error
+
+
+def _unavailable(error: Exception) -> StoreUnavailableError:
+    """Return the error with the reason, which the `repr` of redis-py's errors leaves out."""
+    return StoreUnavailableError(f"Redis: {type(error).__name__}: {error}")
 
 
 class _Script:
