@@ -133,6 +133,14 @@ def test_a_bad_argument_is_named(make: Any, error: type[Exception], text: str) -
         make()
 
 
+def test_the_account_in_an_address_is_decoded() -> None:
+    """As redis-py decodes that of `redis://`: a password may have any characters."""
+    cluster: Any = RedisCounters("redis+cluster://us%40er:p%2Fs%23w@a:1")._client
+    sentinel: Any = RedisCounters("redis+sentinel://us%40er:p%2Fs%23w@a:1/main")._client
+    for options in (cluster.connection_kwargs, sentinel.connection_pool.connection_kwargs):
+        assert (options["username"], options["password"]) == ("us@er", "p/s#w")
+
+
 async def test_a_redis_that_refuses_is_reported_with_the_reason(
     process: Process, steady_redis: RedisServer
 ) -> None:
