@@ -128,10 +128,10 @@ class TopicClient:
     def subscribe(self, topic: str, *, after: str | None = None) -> AsyncGenerator[Message, None]:
         """Yield every message of the topic once and in order; the generator does not end.
 
-        While the service is unreachable or overloaded, requests are repeated: after the time in
-        `Retry-After`, otherwise after 0.1 to 5 seconds. The first failure of a series is logged as
-        `aiowheel.topic_unreachable`. If the service has dropped messages, `missed` of the next
-        message counts them; if it has lost the topic, `reset` of the next message is True.
+        While the service is unreachable or overloaded, requests are repeated after 0.1 to 5
+        seconds, or after the time in `Retry-After` if that is longer. The first failure of a series
+        is logged as `aiowheel.topic_unreachable`. If the service has dropped messages, `missed` of
+        the next message counts them; if it has lost the topic, `reset` of the next message is True.
 
         Args:
             topic: Name of the topic, which need not exist.
@@ -177,7 +177,8 @@ class TopicClient:
                     raise _refusal(answer)
                 reason = str(_refusal(answer))
                 wanted = answer.headers.get("retry-after", "")
-                delay = float(wanted) if wanted.isdecimal() else delay
+                if wanted.isdecimal():
+                    delay = max(delay, float(wanted))  # 0 must not repeat without a pause
             if not failures:
                 emit("aiowheel.topic_unreachable", topic=topic, reason=reason)
             failures = min(failures + 1, 10)

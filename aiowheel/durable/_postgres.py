@@ -312,7 +312,10 @@ class _Connection:
             connection.terminate()
 
     async def close(self) -> None:
-        """Close the connection; idempotent."""
+        """Close the connection after the calls that use it or wait for it; idempotent."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_COMMAND_SECONDS), self._lock:
+                pass  # a call that waits would open the connection again
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_closed():
             with suppress(*_UNUSABLE):

@@ -281,7 +281,10 @@ class SQLiteStore(Store):
         files = [file for _, _, file in statements.plain(connection, "PRAGMA database_list")]
         if not any(file and Path(file).resolve() == self._file.resolve() for file in files):
             raise TypeError(f"connection must be one of {self.path}, got one of {files}")
-        if connection.isolation_level is None and not connection.in_transaction:
+        # Python 3.12 has a second way to set this mode.
+        is_autocommit = getattr(connection, "autocommit", False) is True
+        is_autocommit = is_autocommit or connection.isolation_level is None
+        if is_autocommit and not connection.in_transaction:
             raise ValueError("connection must be in a transaction, got one in autocommit mode")
         try:
             # The empty owner leaves the change for the owner, even if that is this process.

@@ -515,8 +515,13 @@ class DurableTimers:
         return await self._store.get(_checked_name("name", name))
 
     async def pending(self, prefix: str = "") -> AsyncIterator[Row]:
-        """Iterate by name over the pending timers whose name begins with *prefix*."""
+        """Iterate by name over the pending timers whose name begins with *prefix*.
+
+        Raises:
+            TypeError: *prefix* is not a string.
+        """
         self._check_open()
+        checked_str("prefix", prefix)
         after = ""
         while rows := await self._store.rows(after=after, prefix=prefix, limit=_PAGE):
             for row in rows:
@@ -539,8 +544,14 @@ class DurableTimers:
 
         Returns:
             Whether the dead letter still existed.
+
+        Raises:
+            TypeError: *letter* is not a `DeadLetter`.
+            StoreError: The store cannot be used; the letter may have been redriven or not.
         """
         self._check_open()
+        if not isinstance(letter, DeadLetter):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"letter must be a DeadLetter, got {safe_repr(letter)}")
         return await self._committer.submit((Redrive(letter.id),), _is_written)
 
     async def summary(self) -> Summary:

@@ -15,7 +15,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from aiowheel._arguments import safe_repr
 from aiowheel._events import emit
@@ -411,7 +411,7 @@ class RedisCounters:
             try:
                 message = await pubsub.get_message(timeout=patience)
             except self._transient() as error:
-                raise StoreUnavailableError(f"Redis: {error!r}") from error
+                raise _unavailable(error) from error
             if message is None:
                 async with self._answers():
                     known = await self._read_last()
@@ -472,7 +472,12 @@ class RedisCounters:
         except StoreUnavailableError:
             raise
         except self._transient() as error:
-            raise StoreUnavailableError(f"Redis: {error!r}") from error
+            raise _unavailable(error) from error
+
+
+def _unavailable(error: Exception) -> StoreUnavailableError:
+    """Return the error with the reason, which the `repr` of redis-py's errors leaves out."""
+    return StoreUnavailableError(f"Redis: {type(error).__name__}: {error}")
 
 
 class _Script:
@@ -532,7 +537,8 @@ def _client_of(address: str) -> Any:
         )
     hosts, _, path = rest.rpartition("@")[2].partition("/")
     account = urlsplit(f"//{rest.rpartition('@')[0]}@" if "@" in rest else "//")
-    options |= {"username": account.username, "password": account.password}
+    for option, text in (("username", account.username), ("password", account.password)):
+        options[option] = None if text is None else unquote(text)
     try:
         places = [urlsplit(f"//{host}") for host in hosts.split(",")]
         nodes = [(place.hostname or "", place.port or 6379) for place in places]

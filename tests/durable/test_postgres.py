@@ -126,6 +126,24 @@ async def test_lost_connections_are_made_again(database: str) -> None:
         await connection.close()
 
 
+async def test_reads_that_wait_while_the_store_is_closed_leave_no_connection(
+    database: str,
+) -> None:
+    """They end, and then the connection is closed."""
+    timers = DurableTimers(PostgresStore(database))
+    async with timers:
+        reads = [asyncio.create_task(timers.get(f"{n}")) for n in range(20)]
+        await asyncio.sleep(0)
+    user = await connected(database)
+    left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'aiowheel durable'"
+
+    assert await asyncio.gather(*reads) == [None] * 20
+    async with asyncio.timeout(30):
+        while await user.fetchval(left):  # noqa: ASYNC110 - the server ends them a moment later
+            await asyncio.sleep(0.02)
+    await user.close()
+
+
 async def test_a_server_that_is_not_there_is_an_error() -> None:
     """`async with` raises."""
     with pytest.raises(StoreError, match="PostgreSQL"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -136,15 +137,22 @@ async def test_timers_that_are_closed_while_they_are_opened_end_the_block(path: 
 
 async def test_connections_of_others_are_refused(path: Path, tmp_path: Path) -> None:
     """Another type, another file and autocommit mode are refused."""
+    mode: dict[str, Any] = {"isolation_level": None}
+    if sys.version_info >= (3, 12):
+        mode = {"autocommit": True}
     async with DurableTimers(SQLiteStore(path)) as timers:
         other = sqlite3.connect(tmp_path / "other.db")
         automatic = sqlite3.connect(path, isolation_level=None)
+        newly = sqlite3.connect(path, **mode)
         wrong: Any
-        for wrong, error in ((None, TypeError), (other, TypeError), (automatic, ValueError)):
+        for wrong, error in (
+            *((None, TypeError), (other, TypeError)),
+            *((automatic, ValueError), (newly, ValueError)),
+        ):
             with pytest.raises(error, match="connection must be"):
                 await timers.schedule_in(wrong, "a", "h", due=NOW)
-        other.close()
-        automatic.close()
+        for each in (other, automatic, newly):
+            each.close()
 
 
 async def test_two_stores_on_one_file_share_the_timers(path: Path) -> None:

@@ -668,6 +668,16 @@ async def test_a_wrong_argument_is_refused_at_the_call(
         assert (await timers.summary()).pending == 0
 
 
+async def test_a_wrong_letter_or_prefix_is_named() -> None:
+    """The number of a dead letter is no dead letter."""
+    wrong: Any = 3
+    async with timers_on(MemoryStore(), Log()) as timers:
+        with pytest.raises(TypeError, match="letter must be a DeadLetter, got 3"):
+            await timers.redrive(wrong)
+        with pytest.raises(TypeError, match="prefix must be a str, got 3"):
+            await anext(timers.pending(wrong))
+
+
 async def test_wrong_options_are_refused() -> None:
     """The constructors and the decorator refuse wrong options."""
     made: Any = DurableTimers

@@ -166,6 +166,22 @@ async def test_an_outage_is_waited_for(virtual_clock: VirtualClock) -> None:
 
 
 @virtual
+async def test_an_answer_that_asks_for_no_pause_gets_one(virtual_clock: VirtualClock) -> None:
+    """A proxy with `Retry-After: 0` gets a request every few seconds, not thousands."""
+    times: list[float] = []
+
+    def handle(_request: httpx.Request) -> httpx.Response:
+        times.append(virtual_clock.time())
+        return httpx.Response(503 if len(times) < 20 else 403, headers={"Retry-After": "0"})
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as http:
+        with pytest.raises(TopicRefusedError, match="403"):
+            await anext(TopicClient(URL, http=http).subscribe("a"))
+
+    assert times[-1] - times[0] > 20
+
+
+@virtual
 async def test_a_refusal_is_raised() -> None:
     """The client does not repeat the request; the error has status, word and detail."""
     app = TopicApp(access=Access(publish_tokens=frozenset({"x" * 16})))

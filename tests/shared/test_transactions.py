@@ -16,6 +16,7 @@ from aiowheel.shared import (
     PostgresCounters,
     RedisCounters,
     SqliteCounters,
+    StoreUnavailableError,
     _redis,
     _sqlite,
 )
@@ -130,6 +131,24 @@ def test_a_bad_argument_is_named(make: Any, error: type[Exception], text: str) -
     """The constructor raises an error with the argument."""
     with pytest.raises(error, match=text):
         make()
+
+
+def test_the_account_in_an_address_is_decoded() -> None:
+    """As redis-py decodes that of `redis://`: a password may have any characters."""
+    cluster: Any = RedisCounters("redis+cluster://us%40er:p%2Fs%23w@a:1")._client
+    sentinel: Any = RedisCounters("redis+sentinel://us%40er:p%2Fs%23w@a:1/main")._client
+    for options in (cluster.connection_kwargs, sentinel.connection_pool.connection_kwargs):
+        assert (options["username"], options["password"]) == ("us@er", "p/s#w")
+
+
+async def test_a_redis_that_refuses_is_reported_with_the_reason(
+    process: Process, steady_redis: RedisServer
+) -> None:
+    """For example a wrong password."""
+    server = f"redis://nobody:wrong@127.0.0.1:{steady_redis.port}/0"
+    with pytest.raises(StoreUnavailableError, match=r"^Redis: .*username-password pair"):
+        async with process(RedisCounters(server)):
+            pass
 
 
 async def test_a_long_path_works(process: Process, tmp_path: Path) -> None:
