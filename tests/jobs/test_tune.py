@@ -12,7 +12,15 @@ import pytest
 pytest.importorskip("pyspark")
 
 from aiowheel.cli import run
-from aiowheel.jobs.wheels.tune import CANDIDATES, Stretch, Tuning, candidate_ticks, weigh_stretch
+from aiowheel.errors import BadInputError
+from aiowheel.jobs.wheels.tune import (
+    CANDIDATES,
+    Stretch,
+    Tuning,
+    candidate_ticks,
+    candidates_of,
+    weigh_stretch,
+)
 from aiowheel.timer import Timer
 from aiowheel.trace import TRACE_SCHEMA
 
@@ -152,6 +160,12 @@ def test_only_legal_ticks_are_tried(bound_ns: int) -> None:
     assert bound_ns in ticks
     for tick in ticks:
         Timer(tick=tick / 1e9)
+
+
+def test_a_tuning_without_a_wheel_size_is_refused() -> None:
+    """The error names the argument."""
+    with pytest.raises(BadInputError, match="wheel_sizes must be one or more sizes, got none"):
+        candidates_of(0.01, None, [])
 
 
 def test_the_line_to_paste_has_the_tick_to_the_nanosecond() -> None:

@@ -83,6 +83,14 @@ def test_a_timeout_is_converted_as_it_was_written(
     assert duration_in_unit(seconds, unit) == expected
 
 
+def test_a_timeout_may_be_a_number_of_numpy() -> None:
+    """Its repr is `np.float64(0.1)`, its text is that of the float."""
+    np = pytest.importorskip("numpy")
+
+    assert duration_in_unit(np.float64(0.1), Unit.NS) == 100_000_000
+    assert duration_in_unit(np.int64(30), Unit.S) == 30
+
+
 @pytest.mark.parametrize(
     ("seconds", "unit", "reason"),
     [

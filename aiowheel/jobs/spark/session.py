@@ -336,6 +336,10 @@ def _java_environment(
         "SPARK_CONF_DIR": str(conf),
         "AIOWHEEL_SPARK_LOG": str(folder / _LOG) if is_silent else "",
     }
+    if sys.platform == "linux" and sys.flags.utf8_mode:
+        # As with LC_ALL=C: Python takes file names as UTF-8, but Java goes by the locale and does
+        # not find a file with a letter outside ASCII in its name.
+        ours["LC_ALL"] = "C.UTF-8"
     master = given.get("spark.master") or _configured_master(their_lines)
     if _is_on_this_machine(master) and "SPARK_LOCAL_IP" not in os.environ:
         ours["SPARK_LOCAL_IP"] = "127.0.0.1"  # avoids a warning about the host's name

@@ -174,6 +174,8 @@ def candidates_of(
     bound_ns = _checked_ns("max lateness", max_lateness)
     given = [_checked_ns("tick", tick) for tick in ticks or ()]
     ticks_ns = sorted(set(given or candidate_ticks(bound_ns)))
+    if not wheel_sizes:
+        raise BadInputError("wheel_sizes must be one or more sizes, got none")
     for size in wheel_sizes:
         if not 2 <= size <= _MOST_BUCKETS:
             raise BadInputError(f"wheel size must be from 2 to {_MOST_BUCKETS}, got {size}")
