@@ -181,7 +181,9 @@ class Runner:
                 outcome = handler.function(fire)
             else:
                 outcome = copy_context().run(handler.function, fire)
-        except (Exception, asyncio.CancelledError) as error:
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # also a cancellation, and what ends a test of pytest
             self._end(fire, handler, error)
         else:
             if isawaitable(outcome):
@@ -202,7 +204,9 @@ class Runner:
                 self._forget(fire)
                 raise
             self._end(fire, handler, error)
-        except Exception as error:
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
             self._end(fire, handler, error)
         else:
             self._end(fire, handler, None)

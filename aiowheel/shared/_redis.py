@@ -533,9 +533,11 @@ def _client_of(address: str) -> Any:
     if not separator or scheme not in {"redis+sentinel", "redis+cluster"}:
         raise ValueError(
             "server must be redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://, "
-            f"got {address!r}"
+            f"got {f'{scheme}://...' if separator else 'no scheme'}"  # the rest may hold a password
         )
-    hosts, _, path = rest.rpartition("@")[2].partition("/")
+    place = rest.rpartition("@")[2]
+    shown = f"{scheme}://{place}"  # without the password
+    hosts, _, path = place.partition("/")
     account = urlsplit(f"//{rest.rpartition('@')[0]}@" if "@" in rest else "//")
     for option, text in (("username", account.username), ("password", account.password)):
         options[option] = None if text is None else unquote(text)
@@ -543,16 +545,14 @@ def _client_of(address: str) -> Any:
         places = [urlsplit(f"//{host}") for host in hosts.split(",")]
         nodes = [(place.hostname or "", place.port or 6379) for place in places]
     except ValueError as error:
-        raise ValueError(f"server must name hosts and ports, got {address!r}") from error
+        raise ValueError(f"server must name hosts and ports, got {shown!r}") from error
     if not all(host for host, _ in nodes):
-        raise ValueError(f"server must name hosts and ports, got {address!r}")
+        raise ValueError(f"server must name hosts and ports, got {shown!r}")
     if scheme == "redis+cluster":
         startup = [ClusterNode(host, port) for host, port in nodes]
         return RedisCluster(startup_nodes=startup, retry=Retry(NoBackoff(), 1), **options)
     if not path:
-        raise ValueError(
-            f"server must end with /master, the name at the Sentinels, got {address!r}"
-        )
+        raise ValueError(f"server must end with /master, the name at the Sentinels, got {shown!r}")
     make: Any = Sentinel  # redis-py does not annotate it
     sentinel = make(nodes, sentinel_kwargs={**options, "retry": Retry(NoBackoff(), 0)})
     client = sentinel.master_for(path, retry=Retry(NoBackoff(), 0), **options)

@@ -264,7 +264,24 @@ def fails_without_text(_fire: Fire) -> None:
     raise UnprintableError
 
 
-@pytest.mark.parametrize("handler", [without_argument, cancels_itself, fails_without_text])
+def fails_as_a_test(_fire: Fire) -> None:
+    """Raise an error that is not an Exception."""
+    pytest.fail("not expected")
+
+
+async def fails_as_a_test_later(_fire: Fire) -> None:
+    """Raise an error that is not an Exception, in a task."""
+    await asyncio.sleep(0.1)
+    pytest.fail("not expected")
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        *(without_argument, cancels_itself, fails_without_text),
+        *(fails_as_a_test, fails_as_a_test_later),
+    ],
+)
 async def test_anything_that_a_handler_raises_is_a_failure_of_its_fire_alone(handler: Any) -> None:
     """The fire is retried and then a dead letter; a timer that is due with it fires."""
     log = Log()

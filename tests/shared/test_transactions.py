@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import traceback
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,22 @@ def test_a_bad_argument_is_named(make: Any, error: type[Exception], text: str) -
     """The constructor raises an error with the argument."""
     with pytest.raises(error, match=text):
         make()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("rediss+cluster://a:hidden@b", "a:hidden@b", "redis+sentinel://a:hidden@b"),
+        *("redis+cluster://a:hidden@b:c", "redis+cluster://a:hidden@"),
+    ],
+)
+def test_no_error_repeats_the_password(address: str) -> None:
+    """The error of a malformed address may be logged."""
+    with pytest.raises(ValueError, match="server must") as caught:
+        RedisCounters(address)
+
+    shown = "".join(traceback.format_exception(caught.value, limit=0))
+    assert "hidden" not in shown
 
 
 def test_the_account_in_an_address_is_decoded() -> None:
