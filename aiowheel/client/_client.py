@@ -168,7 +168,7 @@ class TopicClient:
                 answer = await self._http.get(
                     address, params=progress.query(), headers=self._headers, timeout=_POLL
                 )
-            except httpx.TransportError as error:
+            except (httpx.TransportError, httpx.DecodingError) as error:
                 reason = repr(error)
             else:
                 if answer.status_code == HTTPStatus.OK:

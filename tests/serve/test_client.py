@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -179,6 +180,24 @@ async def test_an_answer_that_asks_for_no_pause_gets_one(virtual_clock: VirtualC
             await anext(TopicClient(URL, http=http).subscribe("a"))
 
     assert times[-1] - times[0] > 20
+
+
+class Cut(httpx.AsyncByteStream):
+    """A body that is no gzip."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"no gzip"
+
+
+@virtual
+async def test_an_answer_that_was_damaged_on_its_way_is_requested_again() -> None:
+    """For example a compressed body that a proxy cuts off."""
+    damaged = httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=Cut())
+    answers = [damaged, httpx.Response(403)]
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(lambda _: answers.pop(0))) as http:
+        with pytest.raises(TopicRefusedError, match="403"):
+            await anext(TopicClient(URL, http=http).subscribe("a"))
 
 
 @virtual
