@@ -12,7 +12,7 @@ from importlib import import_module
 from time import monotonic_ns, perf_counter, process_time
 from typing import Any
 
-from aiowheel.bench._loops import loop_factory, loops_here
+from aiowheel.bench._loops import loops_here, run_on
 from aiowheel.bench.workloads.shared_process import TURN, Part, key_of, measured, next_line
 
 # broadcaster's PostgreSQL backend has one connection, which runs one statement at a time.
@@ -78,5 +78,4 @@ async def run(part: Part) -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=loop_factory(loops_here()[-1])) as runner:
-        runner.run(run(Part(**json.loads(sys.argv[1]))))
+    run_on(loops_here()[-1], run(Part(**json.loads(sys.argv[1]))))

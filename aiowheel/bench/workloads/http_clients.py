@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import cast
 
-from aiowheel.bench._loops import loop_factory, loops_here
+from aiowheel.bench._loops import loops_here, run_on
 from aiowheel.bench.workloads.firing import quantile
 
 _MILLISECONDS = 1e3
@@ -40,9 +40,9 @@ class HttpClient(asyncio.Protocol):
     def __init__(self, left: Iterator[int], latencies: list[float]) -> None:
         self.left = left
         self.latencies = latencies
-        self.answer = b""
+        self.answer: bytes = b""
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.sent = 0.0
+        self.sent: float = 0.0
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -106,5 +106,4 @@ async def run(task: HttpTask) -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=loop_factory(loops_here()[-1])) as runner:
-        runner.run(run(HttpTask(**json.loads(sys.argv[1]))))
+    run_on(loops_here()[-1], run(HttpTask(**json.loads(sys.argv[1]))))

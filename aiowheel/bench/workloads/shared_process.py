@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import monotonic_ns, perf_counter, process_time
 
 from aiowheel import Purgatory
-from aiowheel.bench._loops import loop_factory, loops_here
+from aiowheel.bench._loops import loops_here, run_on
 from aiowheel.bench.workloads.firing import quantile
 from aiowheel.shared import (
     CounterStore,
@@ -161,5 +161,4 @@ async def run(part: Part) -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=loop_factory(loops_here()[-1])) as runner:
-        runner.run(run(Part(**json.loads(sys.argv[1]))))
+    run_on(loops_here()[-1], run(Part(**json.loads(sys.argv[1]))))

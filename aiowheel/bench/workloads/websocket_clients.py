@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import cast
 
 from aiowheel.bench._descriptors import connections_allowed
-from aiowheel.bench._loops import loop_factory, loops_here
+from aiowheel.bench._loops import loops_here, run_on
 from aiowheel.bench.workloads.firing import quantile
 
 _MILLISECONDS = 1e3
@@ -60,8 +60,8 @@ class WebsocketClient(asyncio.Protocol):
 
     def __init__(self, counts: Counts) -> None:
         self.counts = counts
-        self.received = b""
-        self.is_open = False
+        self.received: bytes = b""
+        self.is_open: bool = False
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.transport: asyncio.Transport
@@ -160,5 +160,4 @@ async def run(task: WebsocketTask) -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=loop_factory(loops_here()[-1])) as runner:
-        runner.run(run(WebsocketTask(**json.loads(sys.argv[1]))))
+    run_on(loops_here()[-1], run(WebsocketTask(**json.loads(sys.argv[1]))))

@@ -55,7 +55,7 @@ class WheelRun:
         self.expired: i64 = 0
         self.wake_ups: i64 = 0
         self.peak_pending: i64 = 0
-        self.lateness = Histogram()
+        self.lateness: Histogram = Histogram()
 
     @property
     def cascaded(self) -> int:
