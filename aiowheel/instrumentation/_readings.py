@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from aiowheel._arguments import checked_str, safe_repr
 from aiowheel.durable import DurableStatistics, DurableTimers
 from aiowheel.errors import TimerClosedError
 from aiowheel.purgatory import Purgatory, PurgatoryStatistics
@@ -174,9 +175,11 @@ class Subject:
 
 def timer_subject(timer: Timer, label: str) -> Subject:
     """Return the subject of *timer*, with the name *label*."""
+    if not isinstance(timer, Timer):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
+        raise TypeError(f"timer must be a Timer, got {safe_repr(timer)}")
     return Subject(
         "aiowheel_timer",
-        label,
+        checked_str("name", label),
         timer.statistics,
         lambda: timer.closed,
         TIMER_NUMBERS,
@@ -186,6 +189,8 @@ def timer_subject(timer: Timer, label: str) -> Subject:
 
 def purgatory_subject(purgatory: Purgatory) -> Subject:
     """Return the subject of *purgatory*, with its own name."""
+    if not isinstance(purgatory, Purgatory):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
+        raise TypeError(f"purgatory must be a Purgatory, got {safe_repr(purgatory)}")
     return Subject(
         "aiowheel_purgatory",
         purgatory.name,
@@ -198,6 +203,8 @@ def purgatory_subject(purgatory: Purgatory) -> Subject:
 
 def shared_subject(shared: SharedCounters) -> Subject:
     """Return the subject of *shared*, with the name of its purgatory."""
+    if not isinstance(shared, SharedCounters):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
+        raise TypeError(f"shared must be a SharedCounters, got {safe_repr(shared)}")
     return Subject(
         "aiowheel_shared",
         shared.name,
@@ -210,9 +217,11 @@ def shared_subject(shared: SharedCounters) -> Subject:
 
 def durable_subject(timers: DurableTimers, label: str) -> Subject:
     """Return the subject of *timers*, with the name *label*."""
+    if not isinstance(timers, DurableTimers):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
+        raise TypeError(f"timers must be a DurableTimers, got {safe_repr(timers)}")
     return Subject(
         "aiowheel_durable",
-        label,
+        checked_str("name", label),
         timers.statistics,
         lambda: timers.closed,
         DURABLE_NUMBERS,

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from aiowheel._arguments import checked_choice
+
 from ._stored import stored_schema, unreadable
 from .schema import TRACE_SCHEMA
 
@@ -41,10 +43,13 @@ def read_trace(folder: str | os.PathLike[str], *, columns: Sequence[str] | None 
         columns: Names of the columns to read; None reads all of `TRACE_SCHEMA`.
 
     Raises:
+        ValueError: *columns* has another name.
         FileNotFoundError: The folder does not exist or holds no trace file.
         BadInputError: A file is damaged, or has a trace version that this version cannot read.
     """
-    names = None if columns is None else list(columns)
+    names = None
+    if columns is not None:
+        names = [checked_choice("columns", name, TRACE_SCHEMA.names) for name in columns]
     table = pa.concat_tables([_read_file(str(file), names) for file in trace_files(folder)])
     # Each row group has its own dictionaries, but Arrow can only group by unified ones.
     return table.unify_dictionaries()
@@ -60,6 +65,7 @@ def read_trace_pandas(
         columns: Names of the columns to read; None reads all.
 
     Raises:
+        ValueError: *columns* has another name.
         FileNotFoundError: The folder does not exist or holds no trace file.
         BadInputError: A file is damaged, or has a trace version that this version cannot read.
     """

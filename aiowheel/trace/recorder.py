@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -110,8 +111,8 @@ class TraceRecorder(RowCollector, Instrument):
             file_rows=file_rows,
             file_bytes=file_bytes,
         )
-        _check_seconds("flush_seconds", flush_seconds)
-        _check_seconds("file_seconds", file_seconds)
+        flush_seconds = _checked_seconds("flush_seconds", flush_seconds)
+        file_seconds = _checked_seconds("file_seconds", file_seconds)
         plain_callback("clock", clock, AWAIT_BEFORE)
         plain_callback("wall_clock", wall_clock, AWAIT_BEFORE)
         limits = WriterLimits(queued_batches, file_rows, file_bytes, file_seconds)
@@ -219,11 +220,12 @@ def _check_counts(**counts: object) -> None:
         checked_int(name, value, 1, MOST)
 
 
-def _check_seconds(name: str, seconds: object) -> None:
+def _checked_seconds(name: str, seconds: object) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise TypeError(f"{name} must be a number of seconds, got {safe_repr(seconds)}")
     if not seconds > 0:
         raise ValueError(f"{name} must be more than 0, got {seconds!r}")
+    return min(seconds, threading.TIMEOUT_MAX)  # the writer's thread cannot wait for longer
 
 
 def _new_run_id() -> str:

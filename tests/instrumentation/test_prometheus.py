@@ -131,6 +131,26 @@ def test_two_open_timers_cannot_share_a_name() -> None:
         collector.add_purgatory(Purgatory("main", timer=timer))
 
 
+@pytest.mark.parametrize(
+    ("add", "arguments", "text"),
+    [
+        ("add_timer", (ManualTimer(), None), "name must be a str, got None"),
+        ("add_timer", (None, "main"), "timer must be a Timer, got None"),
+        ("add_purgatory", ("main",), "purgatory must be a Purgatory, got 'main'"),
+        ("add_shared", (None,), "shared must be a SharedCounters, got None"),
+        ("add_durable", (None, "main"), "timers must be a DurableTimers, got None"),
+    ],
+)
+def test_a_wrong_argument_is_refused(add: str, arguments: tuple[object, ...], text: str) -> None:
+    """A name that is no text would make every scrape fail, also of the other timers."""
+    collector = AiowheelCollector()
+
+    with pytest.raises(TypeError, match=text):
+        getattr(collector, add)(*arguments)
+
+    generate_latest(registered(collector))
+
+
 def test_a_timer_not_entered_yet_hides_no_other() -> None:
     """An application may register a timer before it enters it."""
     collector = AiowheelCollector()

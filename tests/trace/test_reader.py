@@ -1,6 +1,7 @@
 """Reading a trace without Spark."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -47,6 +48,13 @@ def test_dictionaries_are_shared_between_files(trace: Path) -> None:
 def test_columns_can_be_chosen(trace: Path) -> None:
     """Only the named columns are read, in the given order."""
     assert read_trace(trace, columns=["outcome", "checks"]).column_names == ["outcome", "checks"]
+
+
+@pytest.mark.parametrize("read", [read_trace, read_trace_pandas])
+def test_an_unknown_column_is_named(trace: Path, read: Callable[..., object]) -> None:
+    """The error does not report the file as damaged."""
+    with pytest.raises(ValueError, match=r"columns must be one of 'run_id', .*, got 'late'"):
+        read(trace, columns=["outcome", "late"])
 
 
 def test_pandas_keeps_integers_beside_missing_values(trace: Path) -> None:

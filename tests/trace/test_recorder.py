@@ -252,11 +252,11 @@ def test_a_file_is_closed_at_its_size(tmp_path: Path, finish: Finish) -> None:
     assert len(trace_files(tmp_path)) == 3
 
 
-def wait_for_files(folder: Path, count: int) -> None:
-    """Wait until the writer's thread has closed *count* files."""
+def wait_for_files(folder: Path, count: int, pattern: str = "trace-*.parquet") -> None:
+    """Wait until the writer's thread has closed *count* files, or made as many by *pattern*."""
     give_up = time.monotonic() + 30
-    while len(list(folder.glob("trace-*.parquet"))) < count:
-        assert time.monotonic() < give_up, "the writer closed no file"
+    while len(list(folder.glob(pattern))) < count:
+        assert time.monotonic() < give_up, f"the writer made no {pattern}"
         time.sleep(0.005)
 
 
@@ -270,6 +270,21 @@ def test_a_file_is_closed_at_its_age(tmp_path: Path, finish: Finish) -> None:
 
         assert recorder.statistics().written <= 1
         assert len(rows_of(tmp_path)) == 1
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("seconds", [math.inf, 10**400], ids=["inf", "no-float"])
+async def test_a_file_without_an_age_takes_later_rows(
+    tmp_path: Path, finish: Finish, seconds: float
+) -> None:
+    """The writer's thread waits for the next batch although a thread cannot wait for so long."""
+    async with TraceRecorder(tmp_path, flush_seconds=seconds, file_seconds=seconds) as recorder:
+        finish(recorder)
+        recorder.flush()
+        await asyncio.to_thread(wait_for_files, tmp_path, 1, ".trace-*.tmp")
+        finish(recorder)
+
+    assert recorder.statistics().written == 2
 
 
 @pytest.mark.realtime
