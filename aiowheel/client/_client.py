@@ -27,7 +27,7 @@ except ImportError as error:
 _POLL = 45.0  # timeout of a poll in seconds; the service answers after 30 seconds at the latest
 _OTHER = 10.0  # timeout of other requests, in seconds
 _LEAST_DELAY, _MOST_DELAY = 0.1, 5.0  # seconds before a failed request is repeated
-_NAME = re.compile("[A-Za-z0-9._~:-]+")
+_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~:-]+")
 _TOKEN = re.compile("[!-~]+")
 _MOST_PORT = 65_535
 _PAGE = frozenset({"epoch", "version", "missed", "reset", "messages"})
@@ -187,7 +187,8 @@ class TopicClient:
     def _address(self, topic: str) -> str:
         # Checked here, because a slash or a question mark would change the address.
         if not _NAME.fullmatch(topic):
-            raise ValueError(f"topic must consist of A-Z a-z 0-9 . _ ~ : -, got {topic!r}")
+            legal = "consist of A-Z a-z 0-9 . _ ~ : -, and not be . or .."
+            raise ValueError(f"topic must {legal}, got {topic!r}")
         return self._topics + topic
 
 

@@ -258,8 +258,7 @@ class Purgatory(OperationOwner):
 
     def _claim(self, operation: Operation) -> None:
         """Become the owner of a new operation, and set its deadline."""
-        if self._closed:
-            raise PurgatoryClosedError(f"{self!r} is closed")
+        self._refuse_if_closed()
         if operation._owner is not None or operation._outcome is not _PENDING:
             raise ValueError(
                 f"operation must be new, for it can be watched once, got {safe_repr(operation)}"
@@ -319,6 +318,10 @@ class Purgatory(OperationOwner):
         self._start_timeout(operation)
         return False
 
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise PurgatoryClosedError(f"{self!r} is closed")
+
     def _refuse_if_full(self) -> None:
         if self._pending < self._max_pending:
             self._full = False
@@ -329,6 +332,7 @@ class Purgatory(OperationOwner):
         raise PurgatoryFullError(self.name, self._max_pending)
 
     def _start_timeout(self, operation: Operation) -> None:
+        self._refuse_if_closed()  # by the condition or the hash of a key: closing misses this one
         alarm = OperationAlarm(operation.deadline_ns, operation)
         self._driver.arm(alarm, operation.created_ns)
         operation._alarm = alarm

@@ -74,8 +74,11 @@ def duration_in_unit(seconds: float, unit: Unit) -> int:
         unit: The unit of the result.
 
     Raises:
+        TypeError: *seconds* is a bool.
         ValueError: *seconds* is out of range or is no whole number of *unit*.
     """
+    if isinstance(seconds, bool):
+        raise TypeError(f"timeout must be a number of seconds above 0, got {seconds}")
     if not (math.isfinite(seconds) and seconds > 0):
         raise ValueError(f"timeout must be a number of seconds above 0, got {seconds}")
     exact = Fraction(Decimal(str(seconds))) * 10**unit.digits  # numpy puts its name into the repr

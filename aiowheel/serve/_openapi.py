@@ -213,7 +213,7 @@ def _needed(tokens: frozenset[str]) -> Document:
 
 
 def _name(limits: Limits) -> Document:
-    schema = {**_text(f"^{NAME}+$"), "minLength": 1, "maxLength": limits.name_length}
+    schema = {**_text(f"^{NAME}$"), "minLength": 1, "maxLength": limits.name_length}
     return {"name": "name", "in": "path", "required": True, "schema": schema}
 
 

@@ -12,7 +12,8 @@ from starlette.requests import HTTPConnection, Request
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal, shortened
 
-NAME = "[A-Za-z0-9._~:-]"  #: pattern of the characters of a topic's name
+#: pattern of a topic's name; clients remove `.` and `..` from the path of a URL
+NAME = r"(?!\.{1,2}$)[A-Za-z0-9._~:-]+"
 MOST_SINCE = 2**53 - 1  # the largest integer that every JSON parser represents exactly
 _INTEGER = re.compile(r"[0-9]{1,16}")
 _DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,320})?([eE][+-]?[0-9]{1,3})?")  # JSON's notation
@@ -36,14 +37,15 @@ def topic_name(connection: HTTPConnection, limits: Limits) -> str:
     """Return the topic's name from the path.
 
     Raises:
-        Refusal: The name is too long, or holds a character outside `NAME`.
+        Refusal: The name is too long, or does not match `NAME`.
     """
     name: str = connection.path_params["name"]
     if len(name) > limits.name_length:
         detail = f"name must have at most {limits.name_length} characters, got {len(name)}"
         raise Refusal(400, "bad_name", detail)
-    if not re.fullmatch(f"{NAME}+", name):
-        detail = f"name must consist of A-Z a-z 0-9 . _ ~ : -, got {shortened(name)}"
+    if not re.fullmatch(NAME, name):
+        legal = "consist of A-Z a-z 0-9 . _ ~ : -, and not be . or .."
+        detail = f"name must {legal}, got {shortened(name)}"
         raise Refusal(400, "bad_name", detail)
     return name
 
@@ -153,7 +155,7 @@ def _refuse_constant(text: str) -> None:
 async def _body(request: Request, most: int) -> bytes:
     headers = request.headers
     detail = f"body must have at most {most} bytes"
-    length = headers.get("content-length", "0")
+    length = headers.get("content-length", "").lstrip("0") or "0"
     # A client that sends `Expect: 100-continue` waits for the answer before it sends the body.
     too_much = most if "expect" in headers else most + _READ_ON
     if len(length) > 12 or int(length) > too_much:

@@ -98,13 +98,13 @@ class TraceRecorder(RowCollector, Instrument):
                 the wall clock while recording changes no times.
 
         Raises:
-            ValueError: A limit is below its minimum.
+            ValueError: A limit is below its minimum, or *run_id* holds a lone surrogate.
             OSError: The folder cannot be created.
         """
         if not isinstance(folder, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
             raise TypeError(f"folder must be a path, got {safe_repr(folder)}")
         if run_id is not None:
-            checked_str("run_id", run_id)
+            _check_run_id(run_id)
         _check_counts(
             batch_rows=batch_rows,
             queued_batches=queued_batches,
@@ -226,6 +226,14 @@ def _checked_seconds(name: str, seconds: object) -> float:
     if not seconds > 0:
         raise ValueError(f"{name} must be more than 0, got {seconds!r}")
     return min(seconds, threading.TIMEOUT_MAX)  # the writer's thread cannot wait for longer
+
+
+def _check_run_id(run_id: object) -> None:
+    text = checked_str("run_id", run_id)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"run_id must be text that is Unicode, got {safe_repr(text)}") from None
 
 
 def _new_run_id() -> str:

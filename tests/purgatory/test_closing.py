@@ -211,6 +211,23 @@ async def test_an_operation_that_ends_during_the_closing_may_end_others(running:
     assert len(refused) == 1
 
 
+def test_a_condition_that_closes_its_purgatory_is_not_left_pending(timer: ManualTimer) -> None:
+    """Closing has passed when the condition returns, so the operation is refused."""
+    purgatory = Purgatory(timer=timer)
+
+    class Closing(Gate):
+        def try_complete(self) -> bool:
+            with pytest.raises(StopIteration):
+                cast("asyncio.Future[None]", purgatory.aclose()).send(None)  # type: ignore[attr-defined]
+            return False
+
+    gate = Closing()
+    with pytest.raises(PurgatoryClosedError):
+        purgatory.try_complete_else_watch(gate, ["k"])
+
+    assert (len(purgatory), purgatory.watched, gate.outcome) == (0, 0, Outcome.PENDING)
+
+
 async def test_a_failing_operation_does_not_stop_the_closing(running: Purgatory) -> None:
     """The awaiting task gets the error."""
     faulty, other = Gate(), Gate()

@@ -91,6 +91,12 @@ def test_a_timeout_may_be_a_number_of_numpy() -> None:
     assert duration_in_unit(np.int64(30), Unit.S) == 30
 
 
+def test_a_bool_is_no_timeout() -> None:
+    """True would count as one second."""
+    with pytest.raises(TypeError, match="timeout must be a number of seconds above 0, got True"):
+        duration_in_unit(True, Unit.S)
+
+
 @pytest.mark.parametrize(
     ("seconds", "unit", "reason"),
     [

@@ -143,6 +143,8 @@ BAD_REQUESTS: list[tuple[str, str, dict[str, Any], int, str]] = [
     ("GET", "/topics/%00", {}, 400, "bad_name"),
     ("GET", "/topics/a%0A", {}, 400, "bad_name"),
     ("GET", "/topics/%22", {}, 400, "bad_name"),
+    ("GET", "/topics/%2E", {}, 400, "bad_name"),
+    ("GET", "/topics/%2E%2E", {}, 400, "bad_name"),
     ("GET", "/topics/", {}, 404, "not_found"),
     ("GET", "/topics/a/b", {}, 404, "not_found"),
     ("GET", "/nothing", {}, 404, "not_found"),
@@ -201,6 +203,16 @@ async def test_lone_surrogates_do_not_break_an_answer(serving: Serving) -> None:
         answer = await client.get("/topics/a")
 
     assert rb'"\ud800"' in answer.content
+
+
+async def test_the_length_of_a_body_may_begin_with_zeros(serving: Serving) -> None:
+    """HTTP allows any number of digits."""
+    async with serving() as client:
+        answer = await client.post(
+            "/topics/a", content=b"abc", headers={"content-length": f"{3:020}"}
+        )
+
+    assert answer.status_code == 201
 
 
 async def test_a_chunked_body_is_bounded(serving: Serving) -> None:

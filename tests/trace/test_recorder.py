@@ -437,6 +437,14 @@ def test_a_crash_loses_no_closed_file(tmp_path: Path) -> None:
     assert read_trace(tmp_path)["operation_id"].to_pylist() == list(range(900))
 
 
+def test_a_run_needs_a_name_that_a_file_can_hold(tmp_path: Path) -> None:
+    """The first rows would be lost otherwise."""
+    with pytest.raises(ValueError, match=r"run_id must be text that is Unicode, got '\\udc80'"):
+        TraceRecorder(tmp_path / "trace", run_id="\udc80")
+
+    assert not (tmp_path / "trace").exists()
+
+
 @pytest.mark.parametrize("run_id", ["web:8080", "team/web", "[1] 50%", "größe"])
 def test_a_run_may_have_any_name(tmp_path: Path, finish: Finish, run_id: str) -> None:
     """A slash would name a missing folder, and Spark cannot read a colon."""
