@@ -13,6 +13,9 @@ from pathlib import Path
 
 BARE = b"!"  #: a message without content, which reports only that there is a change
 LONGEST_MESSAGE = 4_000  #: bytes; unread messages count against the send buffer of their sender
+#: The size of a group of messages up to which no further message was lost: Linux drops messages
+#: when ten are unread. Other systems limit the bytes instead.
+CERTAINLY_ALL = 8 if sys.platform == "linux" else 1
 _LONGEST_ADDRESS = 100  # bytes of a socket's path; Linux accepts 107, macOS 103
 
 
@@ -21,6 +24,7 @@ class Bells:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._path = f"{folder}{os.sep}"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._own: socket.socket | None = None
         self._sender: socket.socket | None = None
@@ -32,8 +36,8 @@ class Bells:
     ) -> None:
         """Call *rung* with each group of messages that arrives from now on.
 
-        If a group has one message, no other message was sent since the last call. If it has
-        several, further messages may be lost, because the queue was full.
+        If a group has more than `CERTAINLY_ALL` messages, further messages may be lost, because
+        the queue was full.
 
         On a system without Unix datagram sockets, *rung* is never called: the callers then depend
         on their looks at the file.
@@ -54,15 +58,17 @@ class Bells:
 
         def on_readable() -> None:
             messages: list[bytes] = []
-            with contextlib.suppress(OSError):
+            try:
                 while message := own.recv(LONGEST_MESSAGE):
                     messages.append(message)
+            except OSError:  # there is no further message
+                pass
             rung(messages)
 
         loop.add_reader(own, on_readable)
 
     def _address(self, name: str) -> str:
-        path = str(self._folder / name)
+        path = f"{self._path}{name}"
         if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
             return path
         if self._opened < 0:

@@ -147,6 +147,14 @@ class CatchUp:
             self._lingering.discard(key)
             self._purgatory.forget(key)
 
+    def is_current(self, key: str) -> bool:
+        """Return whether the value of *key* is up to date; if so, its lingering begins anew."""
+        entry = self.kept.get(key)
+        if entry is None or not entry.fresh:
+            return False
+        self.linger(key, entry)
+        return True
+
     async def read(self, keys: Iterable[str], *, refresh: bool = False) -> None:
         """Return when the values of *keys* are up to date.
 

@@ -527,6 +527,7 @@ def _client_of(address: str) -> Any:
     from redis.backoff import NoBackoff
 
     options: dict[str, Any] = {"socket_timeout": _SOCKET, "socket_connect_timeout": _SOCKET}
+    options["protocol"] = 2  # redis-py spends a sixth more on each message of protocol 3
     if address.startswith(("redis://", "rediss://", "unix://")):
         return Redis.from_url(address, retry=Retry(NoBackoff(), 0), **options)
     scheme, separator, rest = address.partition("://")

@@ -249,7 +249,8 @@ class SharedCounters:
             SharedCountersClosedError: The counters are not open.
         """
         catch_up = self._open()
-        await catch_up.read([checked_key(key)])
+        if not catch_up.is_current(checked_key(key)):
+            await catch_up.read([key])
         known = self._known(key)
         return None if known < 0 else known
 
@@ -419,5 +420,5 @@ def _check_purgatory(purgatory: object) -> None:
 
 
 def _check_mapping(name: str, what: str, value: object) -> None:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, (dict, Mapping)):  # the check for dict alone is fast
         raise TypeError(f"{name} must be a mapping of keys to {what}, got {safe_repr(value)}")

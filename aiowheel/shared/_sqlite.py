@@ -2,9 +2,9 @@
 
 A hint is a message to the Unix datagram socket of each process: the revision of a write and its
 values. If the process has the revision before it, it uses the values. If the process has missed a
-revision, it reads the counters that have changed since from the file. It does the same if several
-messages have arrived, because a full queue drops messages. If no message arrives, the process finds
-the change when it reads the file's `data_version`, every quarter of a second.
+revision, it reads the counters that have changed since from the file. It does the same if many
+messages have arrived at once, because a full queue drops messages. If no message arrives, the
+process finds the change when it reads the file's `data_version`, every quarter of a second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from aiowheel._arguments import checked_bool, safe_repr
-from aiowheel._bells import BARE, LONGEST_MESSAGE, Bells
+from aiowheel._bells import BARE, CERTAINLY_ALL, LONGEST_MESSAGE, Bells
 from aiowheel._events import emit
 from aiowheel._sqlite import FileLook, transaction
 from aiowheel.errors import StoreUnavailableError
@@ -222,14 +222,15 @@ class SqliteCounters:
         return result
 
     def _take(self, listener: HintListener, messages: Sequence[bytes]) -> None:
-        """Deliver a hint that follows the last one; otherwise have `_watch` read the file."""
-        hint = _hint_after(self._seen, messages)
-        if hint is None:
+        """Deliver hints that follow the last one; otherwise have `_watch` read the file."""
+        epoch, seen = self._seen
+        hints = _hints_after(epoch, seen, messages)
+        if hints is None:
             self._must_read.set()
             return
-        epoch, rev, values = hint
-        listener.hint(epoch, values)
-        self._seen = (epoch, rev)
+        for values in hints:
+            listener.hint(epoch, values)
+        self._seen = (epoch, seen + len(hints))
 
     async def _watch(self, listener: HintListener) -> None:
         """Deliver hints for changes of the file, on request and every quarter of a second."""
@@ -266,16 +267,23 @@ def _message(epoch: str, rev: int, values: Mapping[str, int]) -> bytes:
     return message if len(message) <= LONGEST_MESSAGE else BARE
 
 
-def _hint_after(
-    seen: tuple[str, int], messages: Sequence[bytes]
-) -> tuple[str, int, dict[str, int]] | None:
-    """Return the hint of a single message with values, if its revision follows *seen*."""
-    try:
-        (message,) = messages
-        epoch, rev, values = json.loads(message)
-    except ValueError:  # there are several messages, or the message has no values
+def _hints_after(epoch: str, seen: int, messages: Sequence[bytes]) -> list[dict[str, int]] | None:
+    """Return the values of each revision after *seen*; None if the file must be read."""
+    if len(messages) > CERTAINLY_ALL:
         return None
-    return (epoch, rev, values) if (epoch, rev - 1) == seen else None
+    found: dict[int, dict[str, int]] = {}
+    try:
+        for message in messages:
+            its_epoch, rev, values = json.loads(message.decode())  # faster than for bytes
+            if its_epoch != epoch:
+                return None
+            if rev > seen:  # an earlier one came after the file was read
+                found[rev] = values
+    except ValueError:  # the message has no values
+        return None
+    # Processes commit in the order of the revisions, but may send messages in another order.
+    following = range(seen + 1, seen + 1 + len(found))
+    return [found[rev] for rev in following] if all(rev in found for rev in following) else None
 
 
 # --- statements, on the thread of a connection ------------------------------------------------

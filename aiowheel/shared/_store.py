@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from aiowheel._arguments import checked_str, safe_repr
-from aiowheel._printable import is_unicode
 
 #: The longest key, in bytes of UTF-8: PostgreSQL indexes no more than 2,700 bytes.
 LONGEST_KEY = 1024
@@ -171,7 +170,10 @@ def checked_key(key: object, longest: int = LONGEST_KEY) -> str:
         ValueError: *key* is empty or too long, or has a NUL or half a surrogate pair.
     """
     text = checked_str("key", key)
-    size = len(text.encode()) if is_unicode(text) else 0
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        size = 0
     if not 0 < size <= longest or "\0" in text:
         raise ValueError(
             f"key must be 1 to {longest} bytes of UTF-8 without NUL, got {safe_repr(text)}"

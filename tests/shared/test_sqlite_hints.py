@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from aiowheel._bells import CERTAINLY_ALL
 from aiowheel.shared import SqliteCounters, _sqlite
 
 from .conftest import Until
@@ -79,6 +80,44 @@ async def test_a_write_that_follows_needs_no_look(
     assert recorder.values == {"k": 3, "k1": 1, "k2": 1, "k3": 1}
     assert looks == []
     assert recorder.gaps == 0
+
+
+@pytest.mark.parametrize(
+    ("order", "is_read"),
+    [
+        pytest.param([1, 2, 3], False, id="in order"),
+        pytest.param([2, 3, 1], False, id="in another order"),
+        pytest.param([1, 1, 2], False, id="repeated"),
+        pytest.param([1, 3], True, id="one lost"),
+        pytest.param(list(range(1, 11)), True, id="a full queue"),
+    ],
+)
+@pytest.mark.skipif(CERTAINLY_ALL == 1, reason="this system limits the bytes of unread messages")
+async def test_messages_that_wait_together_need_no_look_if_none_is_lost(
+    recorder: Recorder,
+    other: SqliteCounters,
+    looks: list[tuple[str, int]],
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+    order: list[int],
+    *,
+    is_read: bool,
+) -> None:
+    """Processes may send their messages in another order than that of their commits."""
+    sent: list[bytes] = []
+    await other.raise_to({"k": 0})
+    await until(lambda: "k" in recorder.values)
+    with monkeypatch.context() as silent:
+        silent.setattr(other._bells, "ring", sent.append)
+        for count in range(1, max(order) + 1):
+            await other.raise_to({"k": count, f"k{count}": 1})
+    for place in order:  # the loop reads all of them in one turn
+        other._bells.ring(sent[place - 1])
+    last = max(order)
+    await until(lambda: recorder.values.get("k") == last)
+
+    assert recorder.values == {"k": last} | {f"k{count}": 1 for count in range(1, last + 1)}
+    assert (bool(looks), recorder.gaps) == (is_read, 0)
 
 
 async def test_a_write_after_a_silent_one_needs_a_look(

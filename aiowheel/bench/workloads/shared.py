@@ -15,7 +15,7 @@ from aiowheel.bench._side import Figures
 from aiowheel.bench.workloads.firing import quantile
 from aiowheel.bench.workloads.shared_process import Part
 
-_RAW_WRITES = 500
+_RAW_WRITES = 5_000
 OURS, BROADCASTER = "shared_process", "broadcaster_process"
 _SETTLE = 0.5  # seconds for the last wake-ups to arrive
 
