@@ -119,8 +119,6 @@ class CatchUp:
         entries: list[tuple[str, Kept]] = []
         for key in keys:
             entry = self.keep(key)
-            if entry.waiting == 0:
-                self._lingering.discard(key)
             entry.waiting += 1
             entries.append((key, entry))
         self._counts.waiting += 1
@@ -139,7 +137,7 @@ class CatchUp:
             self._lingering.touch(key)
 
     def drop(self, key: str) -> None:
-        """Drop the value of a key that has no wait; the next wait reads it again."""
+        """Drop the value of a key unless it has a wait; the next wait reads it again."""
         entry = self.kept.get(key)
         if entry is not None and entry.waiting == 0:
             del self.kept[key]

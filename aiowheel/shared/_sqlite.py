@@ -35,7 +35,6 @@ from aiowheel.shared._store import (
     new_epoch,
     page_of,
 )
-from aiowheel.timer import move_on_after
 
 T = TypeVar("T")
 
@@ -94,6 +93,7 @@ class SqliteCounters:
         self._bells = Bells(self._path.with_name(f"{self._path.name}-hints"))
         self._must_read = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._next_poll: asyncio.TimerHandle | None = None
         self._seen = ("", -1)  # epoch and revision of the last delivered hint
         self._look = FileLook(self._path)
 
@@ -102,8 +102,10 @@ class SqliteCounters:
         loop = asyncio.get_running_loop()
         with suppress(OSError):  # without a socket, `_watch` still polls the file
             self._bells.listen(loop, partial(self._take, listener))
+        self._look.may_have_changed()  # notes the version, so that `_poll` finds later changes
         self._seen, _ = await self._reader.run(_read_all, ())
         self._task = loop.create_task(self._watch(listener), name="aiowheel sqlite hints")
+        self._next_poll = loop.call_later(_POLL, self._poll)
 
     async def raise_to(self, values: Mapping[str, int]) -> str:
         """Raise counters to values; see `CounterStore`."""
@@ -202,6 +204,8 @@ class SqliteCounters:
 
     async def aclose(self) -> None:
         """End the threads, and remove the socket; see `CounterStore`."""
+        if self._next_poll is not None:
+            self._next_poll.cancel()
         task, self._task = self._task, None
         await end_task(task)
         self._look.close()
@@ -232,15 +236,19 @@ class SqliteCounters:
             listener.hint(epoch, values)
         self._seen = (epoch, seen + len(hints))
 
+    def _poll(self) -> None:
+        """Have `_watch` read the file if it has changed; called every quarter of a second."""
+        # A callback of the loop, because a task that wakes up this often costs twice as much.
+        self._next_poll = asyncio.get_running_loop().call_later(_POLL, self._poll)
+        if self._look.may_have_changed():
+            self._must_read.set()
+
     async def _watch(self, listener: HintListener) -> None:
-        """Deliver hints for changes of the file, on request and every quarter of a second."""
+        """Deliver hints for changes of the file whenever it must be read."""
         while True:
-            async with move_on_after(_POLL):
-                await self._must_read.wait()
-            must_read = self._must_read.is_set()
+            await self._must_read.wait()
             self._must_read.clear()
-            if not self._look.may_have_changed() and not must_read:
-                continue
+            self._look.may_have_changed()  # notes the version, as in `open`
             try:
                 (epoch, rev), values = await self._reader.run(_changes, self._seen)
                 if self._seen[0] != epoch or self._seen[1] < rev:  # no message came meanwhile
