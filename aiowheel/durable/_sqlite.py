@@ -42,7 +42,6 @@ from aiowheel.durable._operations import (
 )
 from aiowheel.durable._store import Store
 from aiowheel.errors import BadRowError, StoreError
-from aiowheel.timer import move_on_after
 
 T = TypeVar("T")
 
@@ -83,7 +82,7 @@ class SQLiteStore(Store):
         self._reader = ConnectionThread("aiowheel-sqlite-reader", self._file, _connect_reader)
         self._bells = Bells(self._file.with_name(f"{self._file.name}-timer-hints"))
         self._look = FileLook(self._file)
-        self._watching: asyncio.Task[None] | None = None
+        self._next_poll: asyncio.TimerHandle | None = None
         self._users: dict[int, asyncio.TimerHandle] = {}  # the next look, by connection
 
     async def open(self, *, create: bool = True) -> None:
@@ -102,11 +101,9 @@ class SQLiteStore(Store):
 
     async def close(self) -> None:
         """Close the connections and end the threads."""
-        watching, self._watching = self._watching, None
-        if watching is not None:
-            watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await watching
+        next_poll, self._next_poll = self._next_poll, None
+        if next_poll is not None:
+            next_poll.cancel()
         for handle in self._users.values():
             handle.cancel()
         self._users.clear()
@@ -138,20 +135,18 @@ class SQLiteStore(Store):
     def subscribe(self, callback: Callable[[], None]) -> None:
         """Call *callback* soon after another process has left changes; see `Store`."""
         super().subscribe(callback)
-        if self._watching is None:
-            rung = asyncio.Event()
-            with suppress(OSError):  # without a socket, `_watch` still polls the file
-                self._bells.listen(asyncio.get_running_loop(), lambda _: rung.set())
-            self._watching = asyncio.create_task(self._watch(rung), name="aiowheel durable hints")
+        if self._next_poll is None:
+            loop = asyncio.get_running_loop()
+            with suppress(OSError):  # without a socket, `_poll` still finds the changes
+                self._bells.listen(loop, lambda _: self._hint())
+            self._next_poll = loop.call_later(_POLL, self._poll)
 
-    async def _watch(self, rung: asyncio.Event) -> None:
-        while True:
-            async with move_on_after(_POLL):
-                await rung.wait()
-            is_rung = rung.is_set()
-            rung.clear()
-            if self._look.may_have_changed() or is_rung:
-                self._hint()
+    def _poll(self) -> None:
+        """Report a change of the file; called every quarter of a second."""
+        # A callback of the loop, because a task that wakes up this often costs twice as much.
+        self._next_poll = asyncio.get_running_loop().call_later(_POLL, self._poll)
+        if self._look.may_have_changed():
+            self._hint()
 
     def _hint_after(self, connection: sqlite3.Connection, pause: float = _FIRST_PAUSE) -> None:
         """Send hints once the user's transaction has ended, which SQLite does not report.
@@ -294,8 +289,8 @@ class SQLiteStore(Store):
             raise BadRowError(str(error)) from error
         except sqlite3.Error as error:
             raise StoreError(str(error)) from error
-        is_watched = self._watching is None or id(connection) in self._users
-        if statement.has_left and not is_watched:
+        is_hinted = self._next_poll is None or id(connection) in self._users
+        if statement.has_left and not is_hinted:
             self._hint_after(connection)
         return result
 

@@ -256,6 +256,10 @@ class Purgatory(OperationOwner):
             follow(operation, waiter)
         return waiter
 
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise PurgatoryClosedError(f"{self!r} is closed")
+
     def _claim(self, operation: Operation) -> None:
         """Become the owner of a new operation, and set its deadline."""
         self._refuse_if_closed()
@@ -317,10 +321,6 @@ class Purgatory(OperationOwner):
         counters.link(operation, missing)
         self._start_timeout(operation)
         return False
-
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
-            raise PurgatoryClosedError(f"{self!r} is closed")
 
     def _refuse_if_full(self) -> None:
         if self._pending < self._max_pending:
