@@ -85,7 +85,8 @@ class SlowRequestMiddleware:
 
         async def send_and_note(message: Message) -> None:
             nonlocal begun
-            begun = True
+            # Early hints and push promises, which may come before it, are no response.
+            begun = begun or message["type"] == "http.response.start"
             await send(message)
             if _ends_response(message) and not bound.expired():
                 bound.reschedule(None)  # background tasks after the response have no limit

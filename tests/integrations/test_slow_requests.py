@@ -159,6 +159,25 @@ async def test_a_response_that_has_begun_is_aborted(ask: Ask) -> None:
     assert exchange.sent[-1]["more_body"]
 
 
+@pytest.mark.parametrize("kind", ["http.response.early_hint", "http.response.push"])
+async def test_a_message_before_the_response_does_not_begin_it(ask: Ask, kind: str) -> None:
+    """After early hints, a handler that is too slow is still answered with 503."""
+
+    async def hint(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": kind, "links": [], "path": "/style.css", "headers": []})
+        await asyncio.sleep(100)
+
+    exchange = ask(SlowRequestMiddleware(hint, total=30))
+    await exchange.task
+
+    assert [message["type"] for message in exchange.sent] == [
+        kind,
+        "http.response.start",
+        "http.response.body",
+    ]
+    assert exchange.sent[1]["status"] == 503
+
+
 async def test_what_runs_after_the_response_has_no_limit(ask: Ask) -> None:
     """The client has its response by then."""
     done: list[str] = []
