@@ -210,6 +210,27 @@ async def test_a_file_that_the_server_sends_ends_the_response(ask: Ask) -> None:
     assert done == ["clean"]
 
 
+async def test_trailers_are_a_part_of_the_response(ask: Ask) -> None:
+    """The response ends with its last trailers, and what runs after them has no limit."""
+    done: list[str] = []
+
+    async def send_trailers(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [], "trailers": True})
+        await send({"type": "http.response.body", "body": b"x"})
+        await send({"type": "http.response.trailers", "headers": [], "more_trailers": True})
+        await asyncio.sleep(20 if scope["method"] == "POST" else 100)
+        await send({"type": "http.response.trailers", "headers": []})
+        await asyncio.sleep(100)
+        done.append("clean")
+
+    app = SlowRequestMiddleware(send_trailers, total=30)
+    with pytest.raises(TimeoutError):
+        await ask(app).task
+    await ask(app, method="POST").task
+
+    assert done == ["clean"]
+
+
 async def test_a_wait_after_the_body_has_no_body_limit(ask: Ask) -> None:
     """A long poll may wait for the disconnect for any time."""
 
