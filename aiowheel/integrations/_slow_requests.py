@@ -81,13 +81,15 @@ class SlowRequestMiddleware:
         timer = current_timer() if self._timer is None else self._timer
         bound = timer.timeout(self._total)
         body = _Body(receive, timer, bound, self._first, self._idle, self._body)
-        begun = False
+        begun = trailers = False
 
         async def send_and_note(message: Message) -> None:
-            nonlocal begun
-            begun = True
+            nonlocal begun, trailers
+            # Early hints and push promises, which may come before it, are no response.
+            if message["type"] == "http.response.start":
+                begun, trailers = True, message.get("trailers", False)
             await send(message)
-            if _ends_response(message) and not bound.expired():
+            if _ends_response(message, trailers=trailers) and not bound.expired():
                 bound.reschedule(None)  # background tasks after the response have no limit
 
         try:
@@ -116,7 +118,11 @@ class SlowRequestMiddleware:
         await send({"type": "http.response.body", "body": reason})
 
 
-def _ends_response(message: Message) -> bool:
+def _ends_response(message: Message, *, trailers: bool) -> bool:
+    if trailers:
+        return message["type"] == "http.response.trailers" and not message.get(
+            "more_trailers", False
+        )
     # With the extension `pathsend`, the server itself sends the file that the message names.
     return message["type"] == "http.response.pathsend" or (
         message["type"] == "http.response.body" and not message.get("more_body", False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from asyncio import Future, ensure_future, wait
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, cast, overload
 
@@ -249,16 +250,26 @@ async def _answer_of(
     _check_handler_cancellation(request)
     try:
         waiter = cast("Future[object]", watch())
+        discarding = None if request.content.at_eof() else ensure_future(_discard_body(request))
         try:
             await wait([waiter])
         finally:
             waiter.cancel()
+            if discarding is not None:
+                discarding.cancel()
+                await wait([discarding])  # aiohttp itself may then read the body
         if not waiter.cancelled():
             return waiter.result()
     except REFUSALS:
         pass
     headers = {"Retry-After": str(retry_after), "Cache-Control": "no-store"}
     return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, headers=headers)
+
+
+async def _discard_body(request: web.Request) -> None:
+    # aiohttp receives nothing while much of a body is unread, and would miss the disconnect.
+    with suppress(Exception):  # a malformed body, which the handler has not asked for
+        await request.release()
 
 
 def _check_handler_cancellation(request: web.Request) -> None:

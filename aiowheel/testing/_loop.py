@@ -80,6 +80,8 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         ValueError: *patience* is negative or NaN, or *start* is not finite.
     """
 
+    is_virtual: bool = True  # read by a Timer, whose clock may otherwise be another than the loop's
+
     def __init__(
         self,
         selector: BaseSelector | None = None,

@@ -32,6 +32,12 @@ def choose_loops(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
     if "anyio_backend" in metafunc.fixturenames:
         if pytest.version_tuple < (8,):  # before, a plugin cannot parametrize the fixture again
             _refuse(metafunc.definition, "needs pytest 8.0 or later under anyio's plugin")
+        if any(_names_a_backend(each) for each in metafunc.definition.iter_markers("parametrize")):
+            _refuse(
+                metafunc.definition,
+                'chooses the backend, so drop parametrize("anyio_backend", ...) of the test, its '
+                "class or its module",
+            )
         loops = _virtual_loops(metafunc.definition, mark)
         backends = [("asyncio", {"loop_factory": factory}) for factory in loops.values()]
         # The scope is that of anyio's own fixture, because module fixtures may use it.
@@ -53,6 +59,12 @@ def choose_loops(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
         and "anyio_backend" not in metafunc.fixturenames
     ):
         _refuse(metafunc.definition, "needs pytest-asyncio 1.4 or later")
+
+
+def _names_a_backend(parametrize: pytest.Mark) -> bool:
+    names = parametrize.args[0] if parametrize.args else parametrize.kwargs.get("argnames", ())
+    listed = names.replace(",", " ").split() if isinstance(names, str) else names
+    return "anyio_backend" in listed
 
 
 def refuse_test_case(item: pytest.Item) -> None:

@@ -60,7 +60,7 @@ class Timer:
         clock: "monotonic" is the clock of the loop. On Linux it stands still while the machine is
             suspended. "boottime" is CLOCK_BOOTTIME of Linux, which does not: a deadline that passed
             during a suspension fires within a second after it. For that, the timer wakes up each
-            second while a deadline is pending.
+            second while a deadline is pending. On a virtual loop, both are the clock of the loop.
 
     Raises:
         TypeError: *tick* or *wheel_size* is not a number, or *clock* is not a string.
@@ -115,8 +115,10 @@ class Timer:
             raise RuntimeError(_SHARED)
         if self._driver is not None:
             raise TimerClosedError("a Timer can be entered once; make another")
-        kind = LoopDriver if self._clock is None else BoottimeDriver
-        driver = kind(get_running_loop(), self._tick_ns, self._wheel_size, clock=self._clock)
+        loop = get_running_loop()
+        clock = None if getattr(loop, "is_virtual", False) else self._clock
+        kind = LoopDriver if clock is None else BoottimeDriver
+        driver = kind(loop, self._tick_ns, self._wheel_size, clock=clock)
         self._run_on(driver, outlives_cancelling=True)
         self._driver_task = DriverTask(driver)
         return self

@@ -144,6 +144,34 @@ async def test_a_disconnect_cancels_the_operation(virtual_clock: VirtualClock) -
         assert virtual_clock.time() == 0
 
 
+async def test_a_disconnect_after_a_large_body_cancels_the_operation(
+    virtual_clock: VirtualClock,
+) -> None:
+    """Without a reader of the body, aiohttp would stop receiving and miss the disconnect."""
+    service = Service()
+    ended = asyncio.Event()
+
+    async def upload(request: web.Request) -> web.StreamResponse:
+        try:
+            return await service.poll(request)
+        finally:
+            ended.set()
+
+    service.app.router.add_post("/", upload)
+    async with running(service):
+        _, writer = await asyncio.open_connection(*service.runner.addresses[0][:2])
+        writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
+        writer.write(bytes(1_000_000))
+        await service.until_waiting(1)
+        (operation,) = service.purgatory.pending("news")
+
+        writer.transport.abort()
+        await ended.wait()
+
+        assert operation.outcome is Outcome.CANCELLED
+        assert virtual_clock.time() == 0
+
+
 async def test_polls_above_max_pending_are_refused() -> None:
     """The answer is 503 with Retry-After."""
     service = Service()

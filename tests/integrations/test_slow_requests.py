@@ -159,6 +159,25 @@ async def test_a_response_that_has_begun_is_aborted(ask: Ask) -> None:
     assert exchange.sent[-1]["more_body"]
 
 
+@pytest.mark.parametrize("kind", ["http.response.early_hint", "http.response.push"])
+async def test_a_message_before_the_response_does_not_begin_it(ask: Ask, kind: str) -> None:
+    """After early hints, a handler that is too slow is still answered with 503."""
+
+    async def hint(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": kind, "links": [], "path": "/style.css", "headers": []})
+        await asyncio.sleep(100)
+
+    exchange = ask(SlowRequestMiddleware(hint, total=30))
+    await exchange.task
+
+    assert [message["type"] for message in exchange.sent] == [
+        kind,
+        "http.response.start",
+        "http.response.body",
+    ]
+    assert exchange.sent[1]["status"] == 503
+
+
 async def test_what_runs_after_the_response_has_no_limit(ask: Ask) -> None:
     """The client has its response by then."""
     done: list[str] = []
@@ -187,6 +206,27 @@ async def test_a_file_that_the_server_sends_ends_the_response(ask: Ask) -> None:
         done.append("clean")
 
     await ask(SlowRequestMiddleware(send_file, total=30)).task
+
+    assert done == ["clean"]
+
+
+async def test_trailers_are_a_part_of_the_response(ask: Ask) -> None:
+    """The response ends with its last trailers, and what runs after them has no limit."""
+    done: list[str] = []
+
+    async def send_trailers(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [], "trailers": True})
+        await send({"type": "http.response.body", "body": b"x"})
+        await send({"type": "http.response.trailers", "headers": [], "more_trailers": True})
+        await asyncio.sleep(20 if scope["method"] == "POST" else 100)
+        await send({"type": "http.response.trailers", "headers": []})
+        await asyncio.sleep(100)
+        done.append("clean")
+
+    app = SlowRequestMiddleware(send_trailers, total=30)
+    with pytest.raises(TimeoutError):
+        await ask(app).task
+    await ask(app, method="POST").task
 
     assert done == ["clean"]
 

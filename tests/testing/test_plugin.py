@@ -249,6 +249,37 @@ def test_other():
     result.stdout.fnmatch_lines(["*::test_it: mark virtual_time needs pytest 8.0 or later *"])
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        '"anyio_backend", ["asyncio"]',
+        '"value, anyio_backend", [(1, "asyncio")]',
+        'argnames=["anyio_backend"], argvalues=[["asyncio"]]',
+    ],
+)
+def test_a_backend_of_the_tests_own_is_refused_under_anyio(
+    pytester: pytest.Pytester, own: str
+) -> None:
+    """The text names the mark; that of pytest would only be about a duplicate parameter."""
+    pytester.makepyfile(
+        ASYNC_TEST
+        + f"""
+@pytest.mark.anyio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize({own})
+async def test_it(request):
+    await asyncio.sleep(3600)
+"""
+    )
+
+    result = run(pytester, *ANYIO)
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(
+        ["*::test_it: mark virtual_time chooses the backend, so drop parametrize*"]
+    )
+
+
 def test_a_test_case_of_unittest_is_refused(pytester: pytest.Pytester) -> None:
     """The test case creates a real loop; plain and unmarked test cases run."""
     pytester.makepyfile(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from aiowheel import Purgatory, Timer
+from aiowheel.testing import VirtualClock, VirtualClockEventLoop
 
 Suspend = Callable[[float], None]
 HOUR_S = 3600.0
@@ -29,6 +30,7 @@ def suspend(monkeypatch: pytest.MonkeyPatch) -> Suspend:
 
     monkeypatch.setattr(time, "CLOCK_BOOTTIME", 7, raising=False)
     monkeypatch.setattr(time, "clock_gettime", read, raising=False)
+    monkeypatch.setattr(VirtualClockEventLoop, "is_virtual", False)
     return sleep_machine
 
 
@@ -122,6 +124,22 @@ async def test_timeouts_periodic_calls_and_a_purgatory_use_the_timers_clock(
         assert block.expired()
         assert block.when() == pytest.approx(timer.time(), abs=0.01)
         assert len(calls) == 1
+
+
+@pytest.mark.virtual_time
+async def test_on_a_virtual_loop_it_is_the_clock_of_the_loop(
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock since boot stands still, as it nearly does while virtual time passes."""
+    monkeypatch.setattr(time, "CLOCK_BOOTTIME", 7, raising=False)
+    monkeypatch.setattr(time, "clock_gettime", lambda _: 7 * HOUR_S, raising=False)
+    async with Timer(clock="boottime") as timer:
+        assert timer.time() == virtual_clock.time()
+
+        await asyncio.wait_for(timer.sleep(HOUR_S), HOUR_S + 1)
+
+        assert virtual_clock.time() == HOUR_S
+        assert timer.statistics().wakeups == 1
 
 
 @pytest.mark.parametrize("factory", ["asyncio", "uvloop"])
