@@ -101,6 +101,21 @@ def test_dead_letters_are_listed_and_redriven(
     assert run(["durable", "redrive", store, str(letter["id"])]) == 2
 
 
+def test_all_dead_letters_are_counted(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--limit` shortens the table, and the line above it still counts all dead letters."""
+    connection = sqlite3.connect(store, isolation_level=None)
+    connection.execute(
+        "INSERT INTO aiowheel_dead SELECT id + 1, 'other', handler, due_us, '9.1', attempts,"
+        " died_us, error, payload FROM aiowheel_dead"
+    )
+    connection.close()
+
+    assert run(["durable", "dead", store, "--limit", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "2 dead letters, 1 not shown" in text
+    assert "other" not in text
+
+
 def test_migrate_and_check(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The commands run on a new file and on a damaged one."""
     new = str(tmp_path / "new.db")
