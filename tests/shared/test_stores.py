@@ -81,3 +81,19 @@ async def test_a_cancelled_first_call_leaves_no_half_made_connection(
         assert await store.read(["key"]) == (epoch, {"key": 2})
     finally:
         await store.aclose()
+
+
+async def test_many_calls_at_once_share_a_few_connections_to_redis(
+    steady_redis: RedisServer,
+) -> None:
+    """redis-py would open a connection for each call, and refuses the call after a hundred."""
+    store = RedisCounters(steady_redis.address, name="crowd")
+    try:
+        epoch = await store.raise_to({"key": 1})
+        answers = await asyncio.gather(*(store.read(["key"]) for _ in range(300)))
+        assert answers == [(epoch, {"key": 1})] * 300
+
+        connections = await store._client.client_list()
+        assert len(connections) <= 10
+    finally:
+        await store.aclose()
