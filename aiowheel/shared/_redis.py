@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,9 @@ _ANSWER = 10.0  # seconds after which a server that does not answer counts as un
 _SOCKET = 5.0  # socket timeout of the clients that are made here, in seconds
 #: Calls that run at once: redis-py opens a connection for each of them, at most a hundred.
 _MOST_CALLS = 4
+#: Errors of a server that accepts no writes at present: too few replicas, a disk that is full, a
+#: long script. redis-py has no classes for them; Redis 6 names them inside another error.
+_REFUSED = re.compile("(?:^|-)(?:NOREPLICAS|MISCONF|BUSY) ")
 
 _EPOCH = """
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
@@ -474,8 +478,17 @@ class RedisCounters:
                 yield
         except StoreUnavailableError:
             raise
-        except self._transient() as error:
-            raise _unavailable(error) from error
+        except Exception as error:
+            if isinstance(error, self._transient()) or _is_refused_write(error):
+                raise _unavailable(error) from error
+            raise
+
+
+def _is_refused_write(error: Exception) -> bool:
+    """Return whether *error* is that of a server that accepts no writes at present."""
+    from redis.exceptions import ResponseError
+
+    return isinstance(error, ResponseError) and _REFUSED.search(str(error)) is not None
 
 
 def _unavailable(error: Exception) -> StoreUnavailableError:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aiowheel.errors import StoreUnavailableError
 from aiowheel.shared import CounterStore, PostgresCounters, RedisCounters, SqliteCounters
 from aiowheel.testing import MemoryCounters, counter_store_checks
 from aiowheel.testing._store_checks import StoreCheck
@@ -79,6 +80,30 @@ async def test_a_cancelled_first_call_leaves_no_half_made_connection(
         assert connection.is_closed()
         epoch = await store.raise_to({"key": 2})
         assert await store.read(["key"]) == (epoch, {"key": 2})
+    finally:
+        await store.aclose()
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "NOREPLICAS Not enough good replicas to write.",
+        "MISCONF Errors writing to the AOF file: No space left on device",
+        "BUSY Redis is busy running a script.",
+    ],
+)
+async def test_a_redis_that_accepts_no_writes_at_present_is_unavailable(
+    steady_redis: RedisServer, refusal: str
+) -> None:
+    """The caller repeats the call; any other error of the server is final."""
+    store = RedisCounters(steady_redis.address)
+    response_error: type[Exception] = pytest.importorskip("redis").ResponseError
+    try:
+        fail = store.script("return redis.error_reply(ARGV[3])")
+        with pytest.raises(StoreUnavailableError, match=refusal.partition(" ")[0]):
+            await fail(refusal)
+        with pytest.raises(response_error, match="an unknown error"):
+            await fail("ERR an unknown error")
     finally:
         await store.aclose()
 
