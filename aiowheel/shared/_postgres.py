@@ -418,6 +418,8 @@ class _Access:
             asyncpg.CrashShutdownError,
             asyncpg.DeadlockDetectedError,
             asyncpg.SerializationError,
+            asyncpg.QueryCanceledError,  # by `statement_timeout` of the server
+            asyncpg.LockNotAvailableError,  # by `lock_timeout`
             asyncpg.UndefinedTableError,  # the server came back without the tables
             asyncpg.ReadOnlySQLTransactionError,  # connected to a replica, during a failover
             OSError,

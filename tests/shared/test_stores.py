@@ -84,6 +84,28 @@ async def test_a_cancelled_first_call_leaves_no_half_made_connection(
         await store.aclose()
 
 
+@pytest.mark.parametrize("limit", ["statement_timeout", "lock_timeout"])
+async def test_a_statement_that_the_server_ends_is_repeated(
+    postgres_server: PostgresServer, limit: str
+) -> None:
+    """A transaction of the application holds the counter for longer than the server's limit."""
+    asyncpg: Any = pytest.importorskip("asyncpg")
+    separator = "&" if "?" in postgres_server.dsn else "?"
+    store = PostgresCounters(f"{postgres_server.dsn}{separator}{limit}=50", name="limited")
+    connection = await asyncpg.connect(postgres_server.dsn)
+    try:
+        await store.raise_to({"key": 1})
+        async with connection.transaction():
+            await store.advance_in(connection, "key", 2)
+            with pytest.raises(StoreUnavailableError):
+                await store.raise_to({"key": 3})
+        epoch = await store.raise_to({"key": 3})
+        assert await store.read(["key"]) == (epoch, {"key": 3})
+    finally:
+        await store.aclose()
+        await connection.close()
+
+
 @pytest.mark.parametrize(
     "refusal",
     [
