@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aiowheel._arguments import checked_bool, checked_str
+from aiowheel._arguments import MALFORMED_DSN, checked_bool, checked_str
 from aiowheel._events import emit
 from aiowheel.errors import MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
@@ -442,7 +442,12 @@ class _Access:
     async def _connect(self) -> asyncpg.Connection[Any]:
         import asyncpg
 
-        connection = await asyncpg.connect(self._dsn, server_settings=_SETTINGS)
+        try:
+            connection = await asyncpg.connect(self._dsn, server_settings=_SETTINGS)
+        except asyncpg.InterfaceError:  # an option in the DSN
+            raise
+        except (ValueError, OverflowError):  # the second for a port beyond 65,535
+            raise ValueError(MALFORMED_DSN) from None
         try:
             await self._prepare(connection)
             self._refuse_if_closed()

@@ -81,11 +81,26 @@ def test_a_name_that_is_not_unicode_is_refused(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize("host", ["localhost:port", "[::1", "a" * 64])
+@pytest.mark.parametrize("host", ["localhost:port", "localhost:99999", "[::1", "a" * 64])
 def test_a_malformed_address_is_refused(host: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The answer is one line."""
     assert run(["durable", "list", f"postgresql://{host}/app"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["durable list", "serve --port 0 --store"])
+@pytest.mark.parametrize("password", ["hid/den", "hid#den", "hid?den", "hid[den"])
+def test_an_address_with_an_unescaped_password_is_refused(
+    command: str, password: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line names the form of an address, and quotes no part of the password."""
+    assert run([*command.split(), f"postgresql://user:{password}@127.0.0.1:1/app"]) == 1
+
+    error = capsys.readouterr().err
+    assert "postgresql://USER:PASSWORD@HOST:PORT/DATABASE" in error
+    assert error.count("\n") == 1
+    assert "hid" not in error
+    assert "den" not in error
 
 
 def test_dead_letters_are_listed_and_redriven(
