@@ -323,11 +323,15 @@ def _check_timers(timer: object, purgatories: object, durable: object) -> None:
     if durable is not None:
         from aiowheel.durable import DurableTimers
 
-        if not isinstance(durable, Mapping) or not _holds_only(
-            list(cast("Mapping[object, object]", durable).values()), DurableTimers
-        ):
+        if not _holds_only(_values_of(durable), DurableTimers):
             text = f"must be a mapping of names to DurableTimers, got {safe_repr(durable)}"
             raise TypeError(f"durable {text}")
+
+
+def _values_of(mapping: object) -> list[object] | None:
+    if not isinstance(mapping, Mapping):
+        return None
+    return list(cast("Mapping[object, object]", mapping).values())
 
 
 def _holds_only(values: object, kind: type) -> bool:
