@@ -188,11 +188,18 @@ def dead(store: Where, *, limit: Limit = 100, json: Json = False) -> None:
     Example:
       aiowheel durable dead app.db
     """
-    letters = _with_store(store, lambda opened: opened.dead_letters(limit=limit))
+
+    async def read(opened: Store) -> tuple[list[DeadLetter], int]:
+        letters = await opened.dead_letters(limit=limit)
+        count = len(letters)
+        return letters, count if count < limit else (await opened.summary()).dead
+
+    letters, count = _with_store(store, read)
     if json:
         print_json({"dead": [_letter(letter) for letter in letters]})
         return
-    print(f"{len(letters):,} dead letters")
+    hidden = f", {count - len(letters):,} not shown" if count > len(letters) else ""
+    print(f"{count:,} dead letters{hidden}")
     if letters:
         cells = [
             (str(letter.id), letter.name, letter.handler, _time(letter.due), letter.error)

@@ -12,9 +12,10 @@ from importlib.resources import files
 from inspect import isawaitable
 from pathlib import Path
 from signal import SIGINT, SIGTERM
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import parse_qs
 
+from aiowheel._arguments import checked_str, safe_repr
 from aiowheel._events import emit
 from aiowheel._siblings import Siblings, checked_folder
 from aiowheel.dashboard._guard import Guard, Message, Scope, this_machine_only
@@ -86,6 +87,7 @@ class Dashboard:
             stands for the scheme, host and port of the page. Default: a line of Python.
 
     Raises:
+        TypeError: An argument has the wrong type.
         BadInputError: *folder* cannot be used: other users have access to it, its path is too long
             for a Unix socket, or the system has no Unix sockets.
     """
@@ -100,6 +102,13 @@ class Dashboard:
         folder: str | os.PathLike[str] | None = None,
         example: str | None = None,
     ) -> None:
+        _check_timers(timer, purgatories, durable)
+        if guard is not None and not callable(guard):
+            raise TypeError(f"guard must be a function or None, got {safe_repr(guard)}")
+        if folder is not None and not isinstance(folder, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
+            raise TypeError(f"folder must be a path or None, got {safe_repr(folder)}")
+        if example is not None:
+            checked_str("example", example)
         self._timer = timer
         self._purgatories = named(purgatories)
         self._run = secrets.token_hex(4)
@@ -302,6 +311,33 @@ class Dashboard:
             async for snapshot in snapshots:
                 yield {**snapshot, "points": points} if points else snapshot
                 points = []
+
+
+def _check_timers(timer: object, purgatories: object, durable: object) -> None:
+    """Raise TypeError unless the arguments are what the dashboard can show."""
+    if not isinstance(timer, Timer):
+        raise TypeError(f"timer must be a Timer, got {safe_repr(timer)}")
+    if not _holds_only(purgatories, Purgatory):
+        text = f"must be a sequence of purgatories, got {safe_repr(purgatories)}"
+        raise TypeError(f"purgatories {text}")
+    if durable is not None:
+        from aiowheel.durable import DurableTimers
+
+        if not _holds_only(_values_of(durable), DurableTimers):
+            text = f"must be a mapping of names to DurableTimers, got {safe_repr(durable)}"
+            raise TypeError(f"durable {text}")
+
+
+def _values_of(mapping: object) -> list[object] | None:
+    if not isinstance(mapping, Mapping):
+        return None
+    return list(cast("Mapping[object, object]", mapping).values())
+
+
+def _holds_only(values: object, kind: type) -> bool:
+    if not isinstance(values, Sequence):
+        return False
+    return all(isinstance(each, kind) for each in cast("Sequence[object]", values))
 
 
 def _parameter(scope: Scope, name: str) -> str | None:

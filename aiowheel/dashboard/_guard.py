@@ -17,9 +17,10 @@ _FORWARDED = {b"forwarded", b"x-forwarded-for", b"x-real-ip"}
 def this_machine_only(scope: Scope) -> bool:
     """Return whether the client is on this machine and `Host` names this machine; the default.
 
-    A forwarded request is refused: behind a proxy on this machine, every client seems local. The
-    check of `Host` prevents DNS rebinding: the page of an attacker, whose host name was pointed at
-    this machine, requests that name.
+    Behind a proxy on this machine every client seems local, so a request with a header
+    `X-Forwarded-For`, `X-Real-IP` or `Forwarded` is refused. A proxy that adds none of them must
+    refuse the path of the dashboard itself. The check of `Host` prevents DNS rebinding: the page of
+    an attacker, whose host name was pointed at this machine, requests that name.
     """
     client = scope.get("client")
     headers: list[tuple[bytes, bytes]] = scope.get("headers", [])

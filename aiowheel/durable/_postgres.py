@@ -15,7 +15,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
 
-from aiowheel._arguments import checked_int, checked_str, safe_repr
+from aiowheel._arguments import MALFORMED_DSN, checked_int, checked_str, safe_repr
 from aiowheel.durable import _postgres_statements as statements
 from aiowheel.durable._operations import (
     Change,
@@ -303,8 +303,10 @@ class _Connection:
                 command_timeout=_COMMAND_SECONDS,
                 server_settings=_SETTINGS,
             )
-        except ValueError as error:  # the port or the host in the DSN is malformed
-            raise StoreError(f"PostgreSQL: {type(error).__name__}: {error}") from error
+        except asyncpg.InterfaceError:  # an option in the DSN
+            raise
+        except (ValueError, OverflowError):  # the second for a port beyond 65,535
+            raise StoreError(MALFORMED_DSN) from None
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

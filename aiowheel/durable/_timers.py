@@ -542,6 +542,8 @@ class DurableTimers:
     async def redrive(self, letter: DeadLetter) -> bool:
         """Fire a dead letter again at once, with new attempts; its fire id stays the same.
 
+        If a timer has its name already, the new timer is named `name#fire_id`.
+
         Returns:
             Whether the dead letter still existed.
 

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from typing import cast
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from aiowheel._arguments import safe_repr
 from aiowheel.errors import BadInputError
 from aiowheel.serve._refusal import Refusal, shortened
 
@@ -45,6 +48,7 @@ class Access:
             client may.
 
     Raises:
+        TypeError: A value is not a set of strings.
         BadInputError: A value is malformed, or a token has fewer than 16 characters.
     """
 
@@ -54,6 +58,10 @@ class Access:
     subscribe_tokens: frozenset[str] = field(default=frozenset(), repr=False)
 
     def __post_init__(self) -> None:
+        _check_strings("hosts", self.hosts)
+        _check_strings("origins", self.origins)
+        _check_strings("publish_tokens", self.publish_tokens, is_secret=True)
+        _check_strings("subscribe_tokens", self.subscribe_tokens, is_secret=True)
         for host in self.hosts:
             if not _HOST_OPTION.fullmatch(host):
                 names = "a host name in lower case, *.NAME, an IP address or *"
@@ -180,6 +188,18 @@ def _plain_host(scope: Scope) -> bytes | None:
         if name == b"host" and host is None:
             host = value
     return host
+
+
+def _check_strings(name: str, value: object, *, is_secret: bool = False) -> None:
+    if not _is_set_of_strings(value):
+        got = f"a {type(value).__name__}" if is_secret else safe_repr(value)
+        raise TypeError(f"{name} must be a set of strings, got {got}")
+
+
+def _is_set_of_strings(value: object) -> bool:
+    if not isinstance(value, AbstractSet):
+        return False
+    return all(isinstance(each, str) for each in cast("AbstractSet[object]", value))
 
 
 def _is_embedded_elsewhere(connection: HTTPConnection) -> bool:

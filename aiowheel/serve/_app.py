@@ -14,6 +14,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from aiowheel._arguments import checked_str, safe_repr
 from aiowheel._build import __version__
 from aiowheel.dashboard import Dashboard
 from aiowheel.errors import AiowheelError, StoreUnavailableError
@@ -48,6 +49,7 @@ class TopicApp:
             Default: the memory of this process.
 
     Raises:
+        TypeError: An argument has the wrong type.
         BadInputError: *store* is malformed.
         MissingExtraError: *store* needs a package that is not installed.
     """
@@ -62,9 +64,13 @@ class TopicApp:
         store: str | None = None,
     ) -> None:
         limits = Limits() if limits is None else limits
-        topics = topic_store(store, limits)
-        self._store = store
-        self._service = Service(limits, Access() if access is None else access, topics)
+        if not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
+            raise TypeError(f"limits must be a Limits or None, got {safe_repr(limits)}")
+        access = Access() if access is None else access
+        if not isinstance(access, Access):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"access must be an Access or None, got {safe_repr(access)}")
+        self._store = None if store is None else checked_str("store", store)
+        self._service = Service(limits, access, topic_store(store, limits))
         self._with_dashboard = dashboard
         self._with_access_log = access_log
         self._dashboard: Dashboard | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
+from aiowheel._arguments import safe_repr
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -30,6 +32,7 @@ class Limits:
             last publish is oldest loses its oldest messages.
 
     Raises:
+        TypeError: A limit has the wrong type.
         ValueError: A limit is out of range.
     """
 
@@ -50,7 +53,12 @@ class Limits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.type == "float" else 1
+            is_float = field.type == "float"
+            is_int = isinstance(value, int) and not isinstance(value, bool)
+            if not is_int and not (is_float and isinstance(value, float)):
+                kind = "a number of seconds" if is_float else "an int"
+                raise TypeError(f"{field.name} must be {kind}, got {safe_repr(value)}")
+            least = 0 if is_float else 1
             if not (value >= least and value > 0) or not math.isfinite(value):
-                at_least = "above 0 and finite" if field.type == "float" else "at least 1"
+                at_least = "above 0 and finite" if is_float else "at least 1"
                 raise ValueError(f"{field.name} must be {at_least}, got {value!r}")

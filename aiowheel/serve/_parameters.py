@@ -20,6 +20,7 @@ _DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,320})?([eE][+-]?[0-9]{1,3})?")  # 
 _EPOCH = re.compile(r"[0-9a-f]{8}")
 _EVENT_ID = re.compile("[0-9a-f]{8}-[0-9]{1,16}")  # an epoch and a version
 DEFAULT_TIMEOUT = 30.0
+_LINE_SEPARATORS = "\x85\u2028\u2029"  # JSON escapes the others, which are control characters
 # Bytes of a too large body that are read and discarded. If the service answered and closed while
 # the client still sends, the connection would be reset, and the client might not read the answer.
 _READ_ON = 16_777_216
@@ -139,13 +140,24 @@ async def message(request: Request, limits: Limits) -> bytes:
         raise Refusal(400, "bad_text", detail) from error
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        return json.dumps(text).encode()
+        return _as_json(text)
     try:
         json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise Refusal(400, "bad_json", f"body must be JSON: {shortened(reason)}") from error
     return body
+
+
+def _as_json(text: str) -> bytes:
+    """Return *text* as a JSON string in UTF-8, on one line by every definition of a line.
+
+    Some clients of event streams take U+2028 for the end of a line, as `str.splitlines` does.
+    """
+    encoded = json.dumps(text, ensure_ascii=False)
+    for separator in _LINE_SEPARATORS:
+        encoded = encoded.replace(separator, f"\\u{ord(separator):04x}")
+    return encoded.encode()
 
 
 def _refuse_constant(text: str) -> None:

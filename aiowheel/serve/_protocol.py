@@ -26,6 +26,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 
 from aiowheel._events import emit_info
+from aiowheel.serve._refusal import SHUTTING_DOWN
 from aiowheel.serve._waiters import retry_after
 from aiowheel.timer import Timer, TimerHandle
 
@@ -138,6 +139,13 @@ class TopicProtocol(H11Protocol):
             detail = f"the request did not arrive within {self.receive_timeout:g} s"
             self._refuse(408, "too_slow", detail)
         self._close()
+
+    def refuse_partial_request(self) -> None:
+        """Refuse a request whose body has not arrived, because the service is shutting down."""
+        cycle = self._request()
+        if cycle is not None and cycle.more_body and not cycle.response_started:
+            self._refuse(503, "shutting_down", SHUTTING_DOWN, retry_after())
+            self._close()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse data that is not HTTP; uvicorn calls this while it handles the parser's error."""

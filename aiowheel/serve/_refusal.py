@@ -8,6 +8,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+#: detail of the refusal of requests while the service shuts down
+SHUTTING_DOWN = "the service is shutting down; repeat the request"
+
 
 class Refusal(Exception):  # noqa: N818 - it becomes a response, not a failure of the service
     """Raised to refuse a request.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import logging
 import os
 import signal
 import socket
@@ -99,7 +100,15 @@ class TopicServer(uvicorn.Server):
             self.config.timeout_graceful_shutdown = _LONG_GRACE
         else:
             await self._topic_app.stop()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, TopicProtocol):
+                    connection.refuse_partial_request()
         await super().shutdown(sockets)
+
+    def is_news(self, record: logging.LogRecord) -> bool:
+        """Return whether an error of uvicorn is more than work that the shutdown has cut off."""
+        error = record.exc_info[1] if record.exc_info else None
+        return not (self.force_exit or isinstance(error, asyncio.CancelledError))
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -215,10 +224,15 @@ def _try_reload(reload: Callable[[], None], notice: Callable[[str], None]) -> bo
 
 
 def _serve_on(sockets: list[socket.socket], server: TopicServer, app: TopicApp) -> None:
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        # Here an error of the store is raised to the caller. In the lifespan, uvicorn would log it.
-        runner.run(app.check_store())
-        runner.run(server.serve(sockets=sockets))
+    log = logging.getLogger("uvicorn.error")
+    log.addFilter(server.is_news)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            # Here an error of the store is raised to the caller; uvicorn would log it.
+            runner.run(app.check_store())
+            runner.run(server.serve(sockets=sockets))
+    finally:
+        log.removeFilter(server.is_news)
 
 
 def _config(app: TopicApp, limits: Limits, certificate: Certificate | None) -> uvicorn.Config:

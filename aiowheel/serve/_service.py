@@ -15,7 +15,7 @@ from aiowheel.serve._parameters import (
     timeout,
     topic_name,
 )
-from aiowheel.serve._refusal import Refusal
+from aiowheel.serve._refusal import SHUTTING_DOWN, Refusal
 from aiowheel.serve._topic_store import TopicStore
 from aiowheel.serve._wait import done_before_disconnect
 from aiowheel.serve._waiters import Waiters, retry_after
@@ -107,9 +107,8 @@ class Service:
             Refusal: 503, with a random `Retry-After`; the service is shutting down.
         """
         if self.stopping:
-            detail = "the service is shutting down; repeat the request"
             headers = {**retry_after(), "Connection": "close"}
-            raise Refusal(503, "shutting_down", detail, headers)
+            raise Refusal(503, "shutting_down", SHUTTING_DOWN, headers)
 
     async def stop(self, *, replaced: bool) -> None:
         """Answer all waiting requests; refuse later ones, unless *replaced*."""

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aiowheel._arguments import checked_bool, checked_str
+from aiowheel._arguments import MALFORMED_DSN, checked_bool, checked_str
 from aiowheel._events import emit
 from aiowheel.errors import MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
@@ -418,6 +418,8 @@ class _Access:
             asyncpg.CrashShutdownError,
             asyncpg.DeadlockDetectedError,
             asyncpg.SerializationError,
+            asyncpg.QueryCanceledError,  # by `statement_timeout` of the server
+            asyncpg.LockNotAvailableError,  # by `lock_timeout`
             asyncpg.UndefinedTableError,  # the server came back without the tables
             asyncpg.ReadOnlySQLTransactionError,  # connected to a replica, during a failover
             OSError,
@@ -440,7 +442,12 @@ class _Access:
     async def _connect(self) -> asyncpg.Connection[Any]:
         import asyncpg
 
-        connection = await asyncpg.connect(self._dsn, server_settings=_SETTINGS)
+        try:
+            connection = await asyncpg.connect(self._dsn, server_settings=_SETTINGS)
+        except asyncpg.InterfaceError:  # an option in the DSN
+            raise
+        except (ValueError, OverflowError):  # the second for a port beyond 65,535
+            raise ValueError(MALFORMED_DSN) from None
         try:
             await self._prepare(connection)
             self._refuse_if_closed()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,11 @@ _HEARTBEAT = 5.0  # seconds without a hint after which the number of the last hi
 _ON_ITS_WAY = 0.5  # seconds that a hint may travel until it counts as lost
 _ANSWER = 10.0  # seconds after which a server that does not answer counts as unavailable
 _SOCKET = 5.0  # socket timeout of the clients that are made here, in seconds
+#: Calls that run at once: redis-py opens a connection for each of them, at most a hundred.
+_MOST_CALLS = 4
+#: Errors of a server that accepts no writes at present: too few replicas, a disk that is full, a
+#: long script. redis-py has no classes for them; Redis 6 names them inside another error.
+_REFUSED = re.compile("(?:^|-)(?:NOREPLICAS|MISCONF|BUSY) ")
 
 _EPOCH = """
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
@@ -137,8 +143,8 @@ end
 class RedisCounters:
     """A `CounterStore` in Redis 6 or later, for processes on any number of machines.
 
-    Each process holds one connection that listens and one that reads and writes. All counters of a
-    name are in one hash, and on a Cluster in one slot.
+    Each process holds one connection that listens, and one to four that read and write. All
+    counters of a name are in one hash, and on a Cluster in one slot.
 
     Whether counters survive a restart of the server depends on its configuration. A failover to a
     replica may lose the last writes that the old master had confirmed: each process repeats its own
@@ -181,6 +187,7 @@ class RedisCounters:
         self._last = ("", -1)  # epoch and number of the last hint
         self._first = True  # no hint has arrived since the number was read
         self._task: asyncio.Task[None] | None = None
+        self._room = asyncio.Semaphore(_MOST_CALLS)
         self._closed = False
 
     async def open(self, listener: HintListener) -> None:
@@ -467,12 +474,21 @@ class RedisCounters:
         if self._closed:
             raise StoreUnavailableError("the store is closed")
         try:
-            async with asyncio.timeout(_ANSWER):
+            async with asyncio.timeout(_ANSWER), self._room:
                 yield
         except StoreUnavailableError:
             raise
-        except self._transient() as error:
-            raise _unavailable(error) from error
+        except Exception as error:
+            if isinstance(error, self._transient()) or _is_refused_write(error):
+                raise _unavailable(error) from error
+            raise
+
+
+def _is_refused_write(error: Exception) -> bool:
+    """Return whether *error* is that of a server that accepts no writes at present."""
+    from redis.exceptions import ResponseError
+
+    return isinstance(error, ResponseError) and _REFUSED.search(str(error)) is not None
 
 
 def _unavailable(error: Exception) -> StoreUnavailableError:

@@ -15,7 +15,7 @@ from aiowheel.shared._catch_up import CatchUp, Kept
 from aiowheel.shared._group_commit import GroupCommit
 from aiowheel.shared._recent import RecentPublishes
 from aiowheel.shared._statistics import SharedCounts, SharedStatistics
-from aiowheel.shared._store import CounterStore, checked_key, checked_value
+from aiowheel.shared._store import CounterStore, checked_key, checked_store, checked_value
 from aiowheel.shared._tokens import parsed_token, token_of
 from aiowheel.timer import timeout_at
 
@@ -68,7 +68,7 @@ class SharedCounters:
         self._min_interval = _checked_seconds("min_interval", min_interval)
         self._patience = _checked_seconds("patience", patience)
         self._purgatory = purgatory
-        self._store = store
+        self._store = checked_store(store)
         self._counts = SharedCounts()
         self._recent = RecentPublishes(self._linger)
         self._catch_up: CatchUp | None = None

@@ -17,7 +17,7 @@ from aiowheel.shared._idle_leases import IdleLeases
 from aiowheel.shared._idle_statistics import IdleCounts, SharedIdleStatistics
 from aiowheel.shared._idle_touches import Touches
 from aiowheel.shared._idle_watch import IdleWatch
-from aiowheel.shared._store import CounterStore, checked_name
+from aiowheel.shared._store import CounterStore, checked_name, checked_store
 from aiowheel.shared._store_clock import StoreClock
 from aiowheel.timer import Timer
 from aiowheel.timer._shared import chosen_timer
@@ -92,7 +92,7 @@ class SharedIdle:
         self._lease = checked_seconds("lease", lease, _SHORTEST_LEASE, _LONGEST)
         self._names = IdleNames(checked_name(name))
         self._timer = chosen_timer(timer)
-        self._store = store
+        self._store = checked_store(store)
         self._counts = IdleCounts()
         self._clock = StoreClock(self._timer)
         self._watch = IdleWatch(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from aiowheel._arguments import checked_str, safe_repr
 
@@ -193,6 +193,17 @@ def checked_value(name: str, value: object) -> int:
     if not 0 <= value <= GREATEST_VALUE:
         raise ValueError(f"{name} must be from 0 to 2**63 - 1, got {safe_repr(value)}")
     return value
+
+
+def checked_store(store: object) -> CounterStore:
+    """Return *store* if it is an object with the calls of a `CounterStore`.
+
+    Raises:
+        TypeError: *store* is something else.
+    """
+    if isinstance(store, type) or not callable(getattr(store, "raise_to", None)):
+        raise TypeError(f"store must be a CounterStore, got {safe_repr(store)}")
+    return cast("CounterStore", store)
 
 
 def checked_name(name: object) -> str:

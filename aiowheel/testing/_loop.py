@@ -131,7 +131,7 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         """
         step = delay_to_ns("seconds", seconds)
         if not 0 <= step < FOREVER:
-            raise ValueError(f"seconds must be finite and not negative, got {safe_repr(seconds)}")
+            raise ValueError(f"seconds must be from 0 to 73 years, got {safe_repr(seconds)}")
         instant = self._now_ns + step
         if instant >= FOREVER:  # every timer that is armed then would mean never
             raise ValueError(

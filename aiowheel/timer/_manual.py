@@ -70,7 +70,7 @@ class ManualTimer(Timer):
         """
         step = delay_to_ns("seconds", seconds)
         if not 0 <= step < FOREVER:
-            raise ValueError(f"seconds must be finite and not negative, got {safe_repr(seconds)}")
+            raise ValueError(f"seconds must be from 0 to 73 years, got {safe_repr(seconds)}")
         driver = self._manual
         driver.check()
         target = driver.manual_ns + step

@@ -81,11 +81,26 @@ def test_a_name_that_is_not_unicode_is_refused(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize("host", ["localhost:port", "[::1", "a" * 64])
+@pytest.mark.parametrize("host", ["localhost:port", "localhost:99999", "[::1", "a" * 64])
 def test_a_malformed_address_is_refused(host: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The answer is one line."""
     assert run(["durable", "list", f"postgresql://{host}/app"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["durable list", "serve --port 0 --store"])
+@pytest.mark.parametrize("password", ["hid/den", "hid#den", "hid?den", "hid[den"])
+def test_an_address_with_an_unescaped_password_is_refused(
+    command: str, password: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line names the form of an address, and quotes no part of the password."""
+    assert run([*command.split(), f"postgresql://user:{password}@127.0.0.1:1/app"]) == 1
+
+    error = capsys.readouterr().err
+    assert "postgresql://USER:PASSWORD@HOST:PORT/DATABASE" in error
+    assert error.count("\n") == 1
+    assert "hid" not in error
+    assert "den" not in error
 
 
 def test_dead_letters_are_listed_and_redriven(
@@ -99,6 +114,21 @@ def test_dead_letters_are_listed_and_redriven(
 
     assert answer(capsys, "redrive", store, str(letter["id"]))["fire"] == letter["fire"]
     assert run(["durable", "redrive", store, str(letter["id"])]) == 2
+
+
+def test_all_dead_letters_are_counted(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--limit` shortens the table, and the line above it still counts all dead letters."""
+    connection = sqlite3.connect(store, isolation_level=None)
+    connection.execute(
+        "INSERT INTO aiowheel_dead SELECT id + 1, 'other', handler, due_us, '9.1', attempts,"
+        " died_us, error, payload FROM aiowheel_dead"
+    )
+    connection.close()
+
+    assert run(["durable", "dead", store, "--limit", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "2 dead letters, 1 not shown" in text
+    assert "other" not in text
 
 
 def test_migrate_and_check(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,6 +82,26 @@ def made(guard: Guard | None = None) -> Dashboard:
     return Dashboard(timer, [Purgatory("p", timer=timer)], guard=guard)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"timer": 3}, "timer must be a Timer, got 3"),
+        ({"purgatories": [3]}, "purgatories must be a sequence of purgatories, got [3]"),
+        ({"purgatories": Purgatory(timer=ManualTimer())}, "got <Purgatory 'purgatory' pending=0>"),
+        ({"durable": [3]}, "durable must be a mapping of names to DurableTimers, got [3]"),
+        ({"durable": {"a": 3}}, "durable must be a mapping of names to DurableTimers, got {'a'"),
+        ({"guard": 3}, "guard must be a function or None, got 3"),
+        ({"folder": 3}, "folder must be a path or None, got 3"),
+        ({"example": 3}, "example must be a str, got 3"),
+    ],
+)
+def test_a_wrong_argument_is_named_at_the_call(arguments: dict[str, Any], text: str) -> None:
+    """It would fail at the first request otherwise."""
+    values: dict[str, Any] = {"timer": ManualTimer(), **arguments}
+    with pytest.raises(TypeError, match=re.escape(text)):
+        Dashboard(**values)
+
+
 async def test_all_files_of_the_page_are_served() -> None:
     """The page loads no file of another origin; together the files have less than 60 kB."""
     dashboard = made()

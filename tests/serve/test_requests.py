@@ -196,6 +196,30 @@ async def test_a_refused_method_gets_the_allowed_ones(serving: Serving) -> None:
     }
 
 
+async def test_text_beyond_ascii_takes_the_bytes_that_were_published(serving: Serving) -> None:
+    """It is kept and sent as UTF-8, because an escape takes six bytes for each letter."""
+    app, text = TopicApp(), "\u0436\U0001f600" * 100
+    async with serving(app) as client:
+        await client.post("/topics/a", content=text.encode())
+        answer = await client.get("/topics/a")
+        kept = (await app._service.store.totals()).size
+
+    assert answer.json()["messages"][0]["data"] == text
+    assert text.encode() in answer.content
+    assert kept < len(text.encode()) + 250
+
+
+async def test_a_text_is_one_line_of_the_answer(serving: Serving) -> None:
+    """Some clients of event streams split lines as Python does."""
+    text = "a\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029z"
+    async with serving() as client:
+        await client.post("/topics/a", content=text.encode())
+        answer = await client.get("/topics/a")
+
+    assert answer.json()["messages"][0]["data"] == text
+    assert len(answer.text.splitlines()) == 1
+
+
 async def test_lone_surrogates_do_not_break_an_answer(serving: Serving) -> None:
     """JSON may contain a lone surrogate; the answer contains it unchanged."""
     async with serving() as client:

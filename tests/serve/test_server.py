@@ -358,6 +358,43 @@ async def test_a_signal_answers_all_clients_and_ends_in_order(number: int) -> No
     assert streams["/topics/a"].startswith(b"retry: ")
 
 
+def test_a_signal_refuses_a_request_that_has_not_arrived() -> None:
+    """The client gets 503 at once, because its message would be refused in any case."""
+    partial = b"POST /topics/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc"
+    with process() as server, server.connect() as connection:
+        connection.sendall(partial)
+        httpx.get(f"{server.url}/health", timeout=60)  # the service has read the part before this
+
+        assert server.stop() == (0, "")
+        answer = read_to_end(connection)
+
+    assert refusal(answer) == (503, "shutting_down")
+    assert b"\r\nretry-after: " in answer.lower()
+
+
+@pytest.mark.parametrize(
+    ("signals", "errors"),
+    [(1, "Cancel 1 running task(s), timeout graceful shutdown exceeded\n"), (2, "")],
+)
+def test_a_client_that_does_not_read_does_not_prevent_the_end(signals: int, errors: str) -> None:
+    """Its connection ends after some seconds, or at the second signal, without a traceback."""
+    sizes = ["--max-body", str(HUGE), "--keep-bytes", str(3 * HUGE)]
+    with process(*sizes, "--receive-timeout", "60") as server, server.connect() as connection:
+        for _ in range(2):  # the stream waits with the second message
+            httpx.post(f"{server.url}/topics/huge", content=b"x" * HUGE, timeout=60)
+        connection.sendall(
+            b"GET /topics/huge HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
+        )
+        read_until(connection, b"id: ")
+        if signals == 2:
+            server.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(ConnectionError):
+                while True:  # until the first signal has closed the listening socket
+                    server.connect().close()
+
+        assert server.stop() == (0, errors)
+
+
 def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """The exit code is 1."""
     with socket.socket() as taken:

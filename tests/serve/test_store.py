@@ -330,16 +330,17 @@ async def test_a_store_that_does_not_answer_is_503(pair: Pair, tmp_path: Path) -
     """The answer has `Retry-After`; the process is alive and not ready."""
     async with pair() as (here, _):
         await published(here, "a", "1")
-        (tmp_path / "topics.db").rename(tmp_path / "away.db")
-        (tmp_path / "topics.db").mkdir()
+        file, away, folder = (tmp_path / name for name in ("topics.db", "away.db", "folder"))
+        away.hardlink_to(file)
+        folder.symlink_to(tmp_path)
+        folder.replace(file)  # in one step, because the service creates a missing file
         answers = [
             await here.get("/topics/a"),
             await here.post("/topics/a", content="2"),
             await here.get("/health"),
         ]
         live, metrics = await here.get("/live"), await here.get("/metrics")
-        (tmp_path / "topics.db").rmdir()
-        (tmp_path / "away.db").rename(tmp_path / "topics.db")
+        away.replace(file)
         page = await polled(here, "a")
 
     assert [answer.status_code for answer in answers] == [503] * 3

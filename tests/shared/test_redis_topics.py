@@ -211,6 +211,21 @@ async def test_a_redis_without_memory_is_503_and_is_read() -> None:
     assert (data(page), removed.status_code, receipt["version"]) == (["1"], 204, 1)
 
 
+async def test_a_redis_with_too_few_replicas_is_503_and_is_read() -> None:
+    """The server refuses messages until enough replicas are connected again."""
+    with missing_is_skipped(), redis_that_stops() as server:
+        async with client_of(server.address) as client, Redis.from_url(server.address) as redis:
+            await published(client, "1")
+            await redis.config_set("min-replicas-to-write", 1)
+            refused = await client.post("/topics/a", content="2")
+            page = await polled(client, "since=0")
+            await redis.config_set("min-replicas-to-write", 0)
+            receipt = await published(client, "3")
+
+    assert (refused.status_code, refused.json()["error"]) == (503, "store_unavailable")
+    assert (data(page), receipt["version"]) == (["1"], 2)
+
+
 async def test_messages_that_were_removed_by_hand_do_not_hang_the_server() -> None:
     """The sweep does not search endlessly for removed messages."""
     with missing_is_skipped(), redis_that_stops() as server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from aiowheel.shared import (
     HintListener,
     SharedCounters,
     SharedCountersClosedError,
+    SharedIdle,
     StoreUnavailableError,
 )
 from aiowheel.shared._ending import end_task
@@ -422,6 +424,17 @@ async def test_a_bad_argument_is_named(
         with pytest.raises(error, match=text):
             await call(shared)
         assert (len(purgatory), shared.statistics()[:3]) == (0, (0, 0, 0))
+
+
+@pytest.mark.parametrize("store", [3, "sqlite:///counters.db", None, MemoryCounters])
+async def test_something_else_than_a_store_is_refused(store: Any) -> None:
+    """The constructor raises, and not the first use of the store."""
+    text = f"store must be a CounterStore, got {store!r}"
+    async with Purgatory() as purgatory:
+        with pytest.raises(TypeError, match=re.escape(text)):
+            SharedCounters(purgatory, store)
+        with pytest.raises(TypeError, match=re.escape(text)):
+            SharedIdle(store, 1, print)
 
 
 @pytest.mark.parametrize("name", ["linger", "min_interval", "patience"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aiowheel.errors import StoreUnavailableError
 from aiowheel.shared import CounterStore, PostgresCounters, RedisCounters, SqliteCounters
 from aiowheel.testing import MemoryCounters, counter_store_checks
 from aiowheel.testing._store_checks import StoreCheck
@@ -79,5 +80,67 @@ async def test_a_cancelled_first_call_leaves_no_half_made_connection(
         assert connection.is_closed()
         epoch = await store.raise_to({"key": 2})
         assert await store.read(["key"]) == (epoch, {"key": 2})
+    finally:
+        await store.aclose()
+
+
+@pytest.mark.parametrize("limit", ["statement_timeout", "lock_timeout"])
+async def test_a_statement_that_the_server_ends_is_repeated(
+    postgres_server: PostgresServer, limit: str
+) -> None:
+    """A transaction of the application holds the counter for longer than the server's limit."""
+    asyncpg: Any = pytest.importorskip("asyncpg")
+    separator = "&" if "?" in postgres_server.dsn else "?"
+    store = PostgresCounters(f"{postgres_server.dsn}{separator}{limit}=50", name="limited")
+    connection = await asyncpg.connect(postgres_server.dsn)
+    try:
+        await store.raise_to({"key": 1})
+        async with connection.transaction():
+            await store.advance_in(connection, "key", 2)
+            with pytest.raises(StoreUnavailableError):
+                await store.raise_to({"key": 3})
+        epoch = await store.raise_to({"key": 3})
+        assert await store.read(["key"]) == (epoch, {"key": 3})
+    finally:
+        await store.aclose()
+        await connection.close()
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "NOREPLICAS Not enough good replicas to write.",
+        "MISCONF Errors writing to the AOF file: No space left on device",
+        "BUSY Redis is busy running a script.",
+    ],
+)
+async def test_a_redis_that_accepts_no_writes_at_present_is_unavailable(
+    steady_redis: RedisServer, refusal: str
+) -> None:
+    """The caller repeats the call; any other error of the server is final."""
+    store = RedisCounters(steady_redis.address)
+    response_error: type[Exception] = pytest.importorskip("redis").ResponseError
+    try:
+        fail = store.script("return redis.error_reply(ARGV[3])")
+        with pytest.raises(StoreUnavailableError, match=refusal.partition(" ")[0]):
+            await fail(refusal)
+        with pytest.raises(response_error, match="an unknown error"):
+            await fail("ERR an unknown error")
+    finally:
+        await store.aclose()
+
+
+async def test_many_calls_at_once_share_a_few_connections_to_redis(
+    steady_redis: RedisServer,
+) -> None:
+    """redis-py would open a connection for each call, and refuses the call after a hundred."""
+    store = RedisCounters(steady_redis.address, name="crowd")
+    try:
+        epoch = await store.raise_to({"key": 1})
+        answers = await asyncio.gather(*(store.read(["key"]) for _ in range(300)))
+        assert answers == [(epoch, {"key": 1})] * 300
+
+        connections = await store._client.client_list()
+        assert len(connections) <= 10
     finally:
         await store.aclose()

@@ -51,12 +51,12 @@ def test_timers_armed_by_callbacks_on_the_way_fire_as_well() -> None:
     assert seen == [float(second) for second in range(1, 11)]
 
 
-@pytest.mark.parametrize("seconds", [-1, -0.001, float("inf"), 1e300])
+@pytest.mark.parametrize("seconds", [-1, -0.001, float("inf"), 3e9, 1e300])
 def test_time_goes_forward_by_finite_steps(seconds: float) -> None:
-    """A refused step changes nothing."""
+    """A refused step changes nothing, and the error names the longest one."""
     timer = ManualTimer()
 
-    with pytest.raises(ValueError, match="seconds must be finite and not negative, got"):
+    with pytest.raises(ValueError, match="seconds must be from 0 to 73 years, got"):
         timer.advance(seconds)
 
     assert timer.time() == 0.0

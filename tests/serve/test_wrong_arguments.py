@@ -1,0 +1,55 @@
+"""Wrong arguments of the classes of `aiowheel.serve` are named at the call."""
+
+import re
+from typing import Any
+
+import pytest
+
+from aiowheel.serve import Access, Limits, TopicApp
+
+pytestmark = pytest.mark.one_build
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"topics": "10"}, "topics must be an int, got '10'"),
+        ({"waiters": 1.5}, "waiters must be an int, got 1.5"),
+        ({"waiters": True}, "waiters must be an int, got True"),
+        ({"heartbeat": "20"}, "heartbeat must be a number of seconds, got '20'"),
+        ({"heartbeat": None}, "heartbeat must be a number of seconds, got None"),
+    ],
+)
+def test_a_limit_of_the_wrong_type_is_refused(arguments: dict[str, Any], text: str) -> None:
+    """A fraction would fail when the service starts, in another class."""
+    with pytest.raises(TypeError, match=text):
+        Limits(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"hosts": "example.com"}, "hosts must be a set of strings, got 'example.com'"),
+        ({"origins": {3}}, "origins must be a set of strings, got {3}"),
+        ({"publish_tokens": "secret-secret-secret"}, "publish_tokens must be a set of strings"),
+    ],
+)
+def test_a_single_string_is_no_set(arguments: dict[str, Any], text: str) -> None:
+    """Each of its letters would be a name. The error shows no token."""
+    with pytest.raises(TypeError, match=re.escape(text)) as refused:
+        Access(**arguments)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"limits": 3}, "limits must be a Limits or None, got 3"),
+        ({"access": "all"}, "access must be an Access or None, got 'all'"),
+        ({"store": 3}, "store must be a str, got 3"),
+    ],
+)
+def test_an_application_names_its_argument(arguments: dict[str, Any], text: str) -> None:
+    """The call itself raises."""
+    with pytest.raises(TypeError, match=text):
+        TopicApp(**arguments)
