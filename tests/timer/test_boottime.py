@@ -132,7 +132,12 @@ async def test_on_a_virtual_loop_it_is_the_clock_of_the_loop(
 ) -> None:
     """The clock since boot stands still, as it nearly does while virtual time passes."""
     monkeypatch.setattr(time, "CLOCK_BOOTTIME", 7, raising=False)
-    monkeypatch.setattr(time, "clock_gettime", lambda _: 7 * HOUR_S, raising=False)
+
+    def stands_still(clock: int) -> float:
+        assert clock == 7
+        return 7 * HOUR_S
+
+    monkeypatch.setattr(time, "clock_gettime", stands_still, raising=False)
     async with Timer(clock="boottime") as timer:
         assert timer.time() == virtual_clock.time()
 
