@@ -325,6 +325,7 @@ async def test_a_store_that_is_replaced_begins_anew(pair: Pair, tmp_path: Path) 
     assert page["reset"] is True
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 async def test_a_store_that_does_not_answer_is_503(pair: Pair, tmp_path: Path) -> None:
     """The answer has `Retry-After`; the process is alive and not ready."""
