@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Hashable, Iterable
+from collections.abc import AsyncIterator, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,28 @@ for name in [*WORLDS, "tests.durable.world:DurableWorld"]:
     for seed in range(3):
         digest.update(simulate(world_named(name), seed=seed, steps=30).trace)
 print(digest.hexdigest())
+"""
+
+#: A test file that imports a neighbour, with a world that breaks its rule.
+STOCK = """
+from aiowheel.testing.simulation import World, explore, step
+from limits import MOST
+
+
+class Stock(World):
+    async def setup(self):
+        self.pieces = 0
+
+    @step
+    def deliver(self):
+        self.pieces += 1
+
+    def check(self):
+        assert self.pieces <= MOST, f"more than {MOST} in stock"
+
+
+def test_stock():
+    explore(Stock, seeds=range(1), faults=())
 """
 
 
@@ -96,16 +118,18 @@ class Quiet(World):
         return None
 
 
-def run_program(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in the root of the project."""
+def run_program(
+    *words: str, at: Path = ROOT, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder, by default in the root of the project."""
     return subprocess.run(
         [sys.executable, *words],
         capture_output=True,
         text=True,
         check=False,
         timeout=200,
-        cwd=ROOT,
-        env=os.environ | environment,
+        cwd=at,
+        env={**os.environ, **(environment or {})},
     )
 
 
@@ -129,12 +153,12 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
 def test_every_process_and_both_builds_give_the_same_bytes() -> None:
     """The traces are equal for every seed of `hash`."""
     runs = [
-        run_program("-c", DIGEST, PYTHONHASHSEED="1"),
-        run_program("-c", DIGEST, PYTHONHASHSEED="2"),
+        run_program("-c", DIGEST, environment={"PYTHONHASHSEED": "1"}),
+        run_program("-c", DIGEST, environment={"PYTHONHASHSEED": "2"}),
     ]
     if build_info().accelerated:
         pure = {"AIOWHEEL_NO_EXTENSIONS": "1", "AIOWHEEL_REQUIRE_EXTENSIONS": ""}
-        runs.append(run_program("-c", DIGEST, **pure))
+        runs.append(run_program("-c", DIGEST, environment=pure))
 
     assert [run.stderr for run in runs] == [""] * len(runs)
     assert len({run.stdout for run in runs}) == 1
@@ -178,6 +202,23 @@ def test_the_command_of_a_failure_replays_it() -> None:
     assert replay.returncode == 1, replay.stderr
     assert "money was made or lost" in replay.stderr
     assert all(line.strip() in str(caught.value) for line in replay.stdout.splitlines()[-3:])
+
+
+@pytest.mark.slow
+def test_the_command_finds_a_world_in_a_folder_of_tests(tmp_path: Path) -> None:
+    """The folder is on the path of pytest, but not on that of the replaying process."""
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    (folder / "limits.py").write_text("MOST = 0\n")
+    (folder / "test_stock.py").write_text(STOCK)
+    tests = run_program("-m", "pytest", "-q", "-p", "no:cacheprovider", at=tmp_path)
+    (command,) = re.findall("replay: python (.*)", tests.stdout)
+
+    replay = run_program(*shlex.split(command), at=tmp_path)
+
+    assert f"--world {Path('tests', 'test_stock.py')}:Stock" in command
+    assert replay.returncode == 1, replay.stderr
+    assert "more than 0 in stock" in replay.stderr
 
 
 class TestStock:
@@ -495,7 +536,7 @@ def test_steps_as_text(steps: tuple[int, ...]) -> None:
     assert steps_from_text(steps_to_text(steps)) == steps
 
 
-@pytest.mark.parametrize("text", ["x", "1-", "1-x", "1,,2"])
+@pytest.mark.parametrize("text", ["x", "1-", "1-x", "1,,2", "4-0"])
 def test_wrong_steps_as_text(text: str) -> None:
     """The call raises one clear error."""
     with pytest.raises(BadInputError, match="steps must be"):
@@ -524,3 +565,12 @@ def test_a_wrong_world(name: str) -> None:
     """The call raises one clear error."""
     with pytest.raises(BadInputError, match="world"):
         world_named(name)
+
+
+def test_a_world_whose_module_raises(tmp_path: Path) -> None:
+    """The call raises one clear error, which names the module's own."""
+    file = tmp_path / "wrong.py"
+    file.write_text("1 / 0")
+
+    with pytest.raises(BadInputError, match=r"wrong\.py:World' cannot be loaded: ZeroDivisionErr"):
+        world_named(f"{file}:World")

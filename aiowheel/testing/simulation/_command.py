@@ -41,8 +41,9 @@ def name_of(world: type[World]) -> str:
 
 def _can_be_imported(module: str) -> bool:
     """Return whether `python -m` in the current folder finds the module."""
-    if module == "__main__":
-        return False
+    if "." not in module:
+        # pytest puts the folder of a test file on sys.path, where another process does not look.
+        return hasattr(sys.modules[module], "__path__")
     try:
         return find_spec(module) is not None
     except (ImportError, ValueError):
@@ -64,8 +65,9 @@ def world_named(name: str) -> type[World]:
     try:
         module = _module_of_file(Path(where)) if where.endswith(".py") else import_module(where)
         world: object = attrgetter(attribute)(module)  # the class may be inside another one
-    except (ImportError, AttributeError, OSError) as error:
-        raise BadInputError(f"world {name!r} cannot be loaded: {error}") from error
+    except Exception as error:  # whatever the module raises when it runs
+        reason = f"{type(error).__name__}: {error}"
+        raise BadInputError(f"world {name!r} cannot be loaded: {reason}") from error
     if not (isinstance(world, type) and issubclass(world, World)):
         raise BadInputError(f"world must be a subclass of World, got {world!r}")
     return world
@@ -77,6 +79,7 @@ def _module_of_file(path: Path) -> object:
         raise ImportError(f"{path} is no Python file")
     module = module_from_spec(spec)
     sys.modules[path.stem] = module
+    sys.path.append(str(path.parent))  # the file may import its neighbours
     spec.loader.exec_module(module)
     return module
 
@@ -100,10 +103,13 @@ def steps_from_text(text: str) -> tuple[int, ...]:
         BadInputError: *text* is malformed.
     """
     numbers: set[int] = set()
-    try:
-        for word in () if text == "none" else text.split(","):
-            first, dash, last = word.partition("-")
-            numbers.update(range(int(first), int(last if dash else first) + 1))
-    except ValueError:
-        raise BadInputError(f"steps must be numbers and ranges, 0-7,12, got {text!r}") from None
+    for word in () if text == "none" else text.split(","):
+        first, dash, last = word.partition("-")
+        try:
+            steps = range(int(first), int(last if dash else first) + 1)
+        except ValueError:
+            steps = range(0)
+        if not steps:
+            raise BadInputError(f"steps must be numbers and ranges, 0-7,12, got {text!r}")
+        numbers.update(steps)
     return tuple(sorted(numbers))
