@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -186,6 +187,7 @@ class RedisCounters:
         self._time = _Script(_TIME)
         self._last = ("", -1)  # epoch and number of the last hint
         self._first = True  # no hint has arrived since the number was read
+        self._heard = 0.0  # when the last message arrived, or the last number was read
         self._task: asyncio.Task[None] | None = None
         self._room = asyncio.Semaphore(_MOST_CALLS)
         self._closed = False
@@ -413,28 +415,54 @@ class RedisCounters:
 
     async def _listen(self, listener: HintListener, pubsub: Any) -> None:
         """Deliver hints until one is lost."""
-        patience = _HEARTBEAT
+        delivery = self._deliver(listener, pubsub)
+        task = asyncio.create_task(delivery, name="aiowheel redis messages")
+        try:
+            await self._until_lost(task)
+        finally:
+            await end_task(task)
+
+    async def _deliver(self, listener: HintListener, pubsub: Any) -> None:
+        """Deliver hints until the connection fails."""
+        now = asyncio.get_running_loop().time
         while True:
             try:
-                message = await pubsub.get_message(timeout=patience)
+                # A finite timeout would cost as much as the rest of the call.
+                message = await pubsub.get_message(timeout=math.inf)
             except self._transient() as error:
                 raise _unavailable(error) from error
+            self._heard = now()
             if message is None:
-                async with self._answers():
-                    known = await self._read_last()
-                if known == self._last:
-                    patience = _HEARTBEAT
-                elif patience == _ON_ITS_WAY:
-                    return
-                else:
-                    patience = _ON_ITS_WAY
-            elif message["type"] == "subscribe":  # redis-py has subscribed again by itself
+                continue
+            if message["type"] == "subscribe":  # redis-py has subscribed again by itself
                 async with self._answers():
                     await self._note_last()
                 listener.gap()
             elif message["type"] == "message":
-                patience = _HEARTBEAT
                 self._take(listener, _text(message["data"]))
+
+    async def _until_lost(self, delivery: asyncio.Task[None]) -> None:
+        """Return when a hint that was sent has not arrived; raise the error of the delivery."""
+        loop = asyncio.get_running_loop()
+        self._heard = loop.time()
+        patience = _HEARTBEAT
+        while True:
+            heard = self._heard
+            await asyncio.wait([delivery], timeout=heard + patience - loop.time())
+            if delivery.done():
+                delivery.result()
+            if self._heard != heard:
+                patience = _HEARTBEAT
+                continue
+            async with self._answers():
+                known = await self._read_last()
+            if known == self._last:
+                patience = _HEARTBEAT
+            elif patience == _ON_ITS_WAY and self._heard == heard:
+                return
+            else:
+                patience = _ON_ITS_WAY
+            self._heard = loop.time()
 
     def _take(self, listener: HintListener, text: str) -> None:
         epoch, number, values = text.split(" ", 2)
