@@ -96,6 +96,10 @@ def _signals() -> set[signal.Signals]:
     return {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
+def _do_nothing(_number: int, _frame: FrameType | None) -> None:
+    """Handle a signal whose number the parent reads from a pipe."""
+
+
 @dataclass(slots=True, eq=False)
 class _Worker:
     """A worker process, as the parent sees it.
@@ -174,18 +178,17 @@ class Workers:
         """
         signalled, signalling = os.pipe()
         os.set_blocking(signalling, False)
-
-        def note(number: int, _frame: FrameType | None) -> None:
-            with contextlib.suppress(BlockingIOError):
-                os.write(signalling, bytes([number]))
-
+        # Python writes the numbers of signals to the pipe at once. A handler runs only between two
+        # instructions of Python, which may be after the end of a `select` that has just begun.
+        earlier = signal.set_wakeup_fd(signalling, warn_on_full_buffer=False)
         try:
             self._selector.register(signalled, selectors.EVENT_READ)
-            with handled_by(note, *_signals()):
+            with handled_by(_do_nothing, *_signals()):
                 self._begin_generation()
                 while self._workers or not self._stops:
                     self._run_once(signalled)
         finally:
+            signal.set_wakeup_fd(earlier)
             for worker in self._workers:
                 worker.process.kill()
                 worker.process.wait()
@@ -200,7 +203,8 @@ class Workers:
         for key, _ in self._selector.select(self._seconds_to_next()):
             if key.fd == signalled:
                 for number in os.read(signalled, 100):
-                    self._handle_signal(number)
+                    if number in _signals():
+                        self._handle_signal(number)
             elif key.data in self._workers:
                 self._read_report(key.data)
         now = time.monotonic()

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
@@ -65,6 +66,16 @@ def work(sockets, channel, ready):
         os.kill(os.getppid(), signal.SIGTERM)
         channel.recv(1)
     marker.touch()
+
+run_worker(worker_setup(), work)
+"""
+# A worker that serves until its parent stops it.
+STEADY_WORKER = """
+from aiowheel.serve._workers import run_worker, worker_setup
+
+def work(sockets, channel, ready):
+    ready()
+    channel.recv(1)
 
 run_worker(worker_setup(), work)
 """
@@ -495,7 +506,9 @@ async def test_the_dashboard_shows_all_workers_or_one(store: str) -> None:
         assert await asyncio.to_thread(server.stop) == (0, "")
 
 
-def run_workers(count: int, program: str, folder: Path) -> list[str]:
+def run_workers(
+    count: int, program: str, folder: Path, ready: Callable[[], None] | None = None
+) -> list[str]:
     """Run a service of such workers to its end; return what its parent reported."""
     reports: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -504,7 +517,7 @@ def run_workers(count: int, program: str, folder: Path) -> list[str]:
             [sys.executable, "-c", program],
             [listener],
             folder,
-            lambda: reports.append("ready"),
+            ready or (lambda: reports.append("ready")),
             lambda: False,
             reports.append,
         ).run()
@@ -514,6 +527,29 @@ def run_workers(count: int, program: str, folder: Path) -> list[str]:
 def test_a_worker_that_is_ready_after_the_stop_changes_nothing(tmp_path: Path) -> None:
     """The sockets are closed by then; the parent reports no address, and ends."""
     assert run_workers(1, LATE_WORKER, tmp_path) == []
+
+
+def test_a_signal_that_interrupts_no_wait_is_handled(tmp_path: Path) -> None:
+    """Such a signal arrives just before the parent waits; here another thread receives it."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    stopped = threading.Event()
+
+    def receive() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        stopped.wait()
+
+    receiver = threading.Thread(target=receive)
+    receiver.start()
+    try:
+        reports = run_workers(
+            1, STEADY_WORKER, tmp_path, ready=lambda: os.kill(os.getpid(), signal.SIGTERM)
+        )
+    finally:
+        stopped.set()
+        receiver.join()
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+    assert reports == []
 
 
 def refuse_processes(monkeypatch: pytest.MonkeyPatch, *refused: int) -> None:
