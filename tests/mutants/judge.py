@@ -46,13 +46,18 @@ PATIENCE = 30.0
 _MOST_MEMORY = 4 << 30  # bytes; a mutant may allocate endlessly
 
 
+def limit_memory() -> None:
+    """Limit the memory of this process."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+
+
 def in_fork(work: Callable[[], bool]) -> bool:
     """Return the result of *work* in a fork of this process; False if the fork dies."""
     child = os.fork()
     if child == 0:
         passed = False
         try:
-            resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+            limit_memory()
             passed = work()
         finally:
             os._exit(0 if passed else 1)
@@ -182,6 +187,7 @@ class Judge:
                 check=False,
                 stdout=subprocess.DEVNULL,
                 timeout=600,
+                preexec_fn=limit_memory,
                 env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
             )
         except subprocess.TimeoutExpired:
