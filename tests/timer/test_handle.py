@@ -172,6 +172,20 @@ def test_the_delay_of_call_at_is_the_remaining_time() -> None:
     assert handle.when() == 140.0
 
 
+@pytest.mark.overdue
+def test_a_handle_armed_in_the_past_has_a_delay_of_0() -> None:
+    """`call_later` counts a negative delay as 0, and `touch` moves the deadline to now."""
+    timer = ManualTimer()
+    timer.advance(100)
+    later, at = timer.call_later(-5, int), timer.call_at(60, int)
+    assert (later.when(), at.when()) == (100.0, 60.0)
+
+    later.touch()
+    at.touch()
+
+    assert (later.when(), at.when()) == (100.0, 100.0)
+
+
 @pytest.mark.parametrize("when", [2.0, 17.5, 60.0, 3600.0])
 def test_reschedule_moves_to_a_time(when: float) -> None:
     """The new time may be earlier or later."""
