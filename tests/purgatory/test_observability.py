@@ -154,8 +154,55 @@ def test_top_keys_have_most_watchers(purgatory: Purgatory) -> None:
             watch(purgatory, number)
 
     assert purgatory.top_keys(3) == [(9, 10), (8, 9), (7, 8)]
-    assert len(purgatory.top_keys()) == 10
     assert purgatory.top_keys(0) == []
+    for number in range(10, 20):
+        watch(purgatory, number)
+    assert len(purgatory.top_keys()) == 10
+
+
+async def test_the_waiters_of_a_key_are_those_of_its_condition_and_its_counter(
+    purgatory: Purgatory,
+) -> None:
+    """Each is counted once; the first ones come with their thresholds."""
+    gates = [watch(purgatory, "k") for _ in range(3)]
+    for least in (5, 7, 6):
+        purgatory.wait_until({"k": least}, 30)
+    purgatory.advance("k", 5)
+
+    assert purgatory.waiters("k") == 5
+    assert purgatory.waiters("unknown") == 0
+    first = purgatory.first_waiters("k", 2)
+    assert [operation for operation, _ in first[:2]] == gates[:2]
+    assert [threshold for _, threshold in first] == [None, None, 7, 6]
+    assert len(purgatory.first_waiters("k", 9)) == 5
+    assert purgatory.first_waiters("k", 0) == purgatory.first_waiters("unknown", 9) == []
+    purgatory.cancel_for_key("k")
+    assert purgatory.waiters("k") == 0
+    assert purgatory.value("k") == 5
+    assert purgatory.value("unknown") is None
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "keys"),
+    [
+        (0, 9, ["a", "b", "c", "b", "d"]),
+        (0, 2, ["a", "b"]),
+        (2, 4, ["c", "b"]),
+        (3, 4, ["b"]),
+        (4, 5, ["d"]),
+        (1, 1, []),
+        (5, 9, []),
+        (0, 0, []),
+    ],
+)
+async def test_keys_are_read_in_parts(
+    purgatory: Purgatory, start: int, stop: int, keys: list[str]
+) -> None:
+    """Keys with watchers come first, then those with counters."""
+    watch(purgatory, "a", "b", "c")
+    purgatory.wait_until({"b": 1, "d": 1}, 30)
+
+    assert purgatory.key_range(start, stop) == (keys, 5)
 
 
 class Recorder(Instrument):
@@ -259,6 +306,7 @@ async def test_an_event_for_closing_with_pending(
     await quiet.aclose()
     await crowded.aclose(drain="cancel")
     await crowded.aclose()
+    assert crowded.statistics().purges == 0  # without lazy purging, the lists are empty already
 
     assert events == [
         {

@@ -92,6 +92,16 @@ async def test_a_deadline_in_the_past_expires_at_the_first_await(maker: Maker) -
     assert not through.expired()
 
 
+@pytest.mark.parametrize("delay", [0, -1e-9])
+async def test_a_deadline_in_the_past_is_not_after_the_loops_time(
+    maker: Maker, delay: float
+) -> None:
+    """The clock of uvloop is up to a millisecond behind."""
+    block: Any = maker.timeout(delay)
+
+    assert block.when() <= asyncio.get_running_loop().time()
+
+
 async def test_reschedule_into_the_past(maker: Maker) -> None:
     """The block expires at its next await, whatever its deadline was before."""
     now = asyncio.get_running_loop().time()
