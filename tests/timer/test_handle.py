@@ -119,6 +119,19 @@ async def test_a_finished_handle_is_safe_to_use(
     assert (after.pending, after.rescheduled) == (0, counts.rescheduled)
 
 
+def test_a_handle_of_a_timer_that_is_being_closed_does_not_move() -> None:
+    """Another thread may close a dropped timer; its driver goes before its entries do."""
+    timer = ManualTimer()
+    handle = timer.call_later(1, int)
+    timer._manual.counts.driver = None
+
+    assert not handle.touch()
+    assert not handle.reschedule(100)
+
+    assert handle.when() == 1.0
+    assert handle.cancel()
+
+
 def test_touch_moves_the_deadline_by_the_original_delay() -> None:
     """Each `touch` moves the deadline to the original delay from now."""
     timer = ManualTimer()
