@@ -7,7 +7,7 @@ import gc
 import logging
 import pickle
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -267,6 +267,10 @@ async def _asynchronous() -> bool:
     return True
 
 
+async def _generating() -> AsyncIterator[bool]:
+    yield False
+
+
 class Callable_:  # noqa: N801 - it is callable
     """An object whose call is a coroutine function."""
 
@@ -286,7 +290,7 @@ async def test_wait_for_refuses_a_coroutine_function(running: Purgatory, predica
     assert len(running) == 0
 
 
-@pytest.mark.parametrize("make", [_asynchronous, asyncio.Event().wait, asyncio.Future])
+@pytest.mark.parametrize("make", [_asynchronous, _generating, asyncio.Event().wait, asyncio.Future])
 async def test_wait_for_never_awaits_the_result_of_a_predicate(
     running: Purgatory, make: Callable[[], Any]
 ) -> None:
