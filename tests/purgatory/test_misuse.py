@@ -497,6 +497,33 @@ async def test_nested_checks_survive_ctrl_c(running: Purgatory) -> None:
     assert await until
 
 
+@both_loops
+async def test_a_check_inside_a_queued_check_is_queued(running: Purgatory) -> None:
+    """Before and after Ctrl-C, nested calls return 0 and run after the current check."""
+    gates = [watched(running, key) for key in "abc"]
+    until = running.wait_until({"d": 1}, 30)
+    answers: list[int] = []
+    for gate in gates:
+        gate.open = True
+
+    def nested() -> None:
+        answers.append(running.check_and_complete("c"))
+        answers.append(running.advance("d", 1))
+        answers.append(len(running))
+
+    def queue_and_interrupt() -> None:
+        answers.append(running.check_and_complete("b"))
+        interrupt()
+
+    gates[0].then, gates[1].then = queue_and_interrupt, nested
+    with pytest.raises(KeyboardInterrupt):
+        running.check_and_complete("a")
+    await asyncio.sleep(0)
+
+    assert answers == [0, 0, 0, 2]
+    assert (gates[2].outcome, await until) == (Outcome.COMPLETED, True)
+
+
 def test_nested_checks_survive_ctrl_c_without_a_loop(purgatory: Purgatory) -> None:
     """The next check of any key runs them."""
     first, other = watched(purgatory, "a"), watched(purgatory, "b")

@@ -130,6 +130,42 @@ async def test_keys_are_counted_once_and_only_with_waiters(purgatory: Purgatory)
     assert counted() == 0
 
 
+async def test_a_key_counts_until_its_last_waiter_ends(purgatory: Purgatory) -> None:
+    """A waiter that is cancelled takes only itself out of the count."""
+    waits = [purgatory.wait_until({"k": 1, "other": 1}, 30) for _ in range(3)]
+    counts: list[int] = []
+    for operation in purgatory.pending():
+        counts.append(purgatory.statistics().keys)
+        operation.cancel()
+
+    assert [*counts, purgatory.statistics().keys] == [2, 2, 2, 0]
+    assert all(each.cancelled() for each in waits)
+
+
+class ChangingKey:
+    """A key whose hash changes."""
+
+    shift = 0
+
+    def __hash__(self) -> int:
+        return 1 + self.shift
+
+
+async def test_an_empty_list_of_a_changed_key_does_not_count(purgatory: Purgatory) -> None:
+    """The list is not found when its last operation ends; the key counts for its counter."""
+    key = ChangingKey()
+    gate = watch(purgatory, key)
+    watch(purgatory, "other")
+    key.shift = 1
+    gate.cancel()
+    key.shift = 0
+    assert purgatory.statistics().keys == 1
+
+    purgatory.wait_until({key: 1}, 30)
+
+    assert purgatory.statistics().keys == len(purgatory.top_keys()) == 2
+
+
 def test_histograms_report_durations_and_lateness(purgatory: Purgatory, timer: ManualTimer) -> None:
     """Durations cover completed operations, lateness covers expired ones, both in seconds."""
     for seconds in (1, 2, 3):
