@@ -105,6 +105,7 @@ def test_the_sum_is_exact_to_the_nanosecond() -> None:
     """The sum of durations beyond 64 bits is the sum of the integers."""
     assert filled([]).total_ns == 0
     assert filled([1, 2, 2**60]).total_ns == 2**60 + 3
+    assert filled([2**61 + 1, 1]).total_ns == 2**61 + 2
     assert filled([2**62 - 1] * 5 + [1, 2**61, 3]).total_ns == 5 * (2**62 - 1) + 2**61 + 4
     assert filled([2**62 - 1] * 5).copy().total_ns == 5 * (2**62 - 1)
 

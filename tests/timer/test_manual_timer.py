@@ -36,6 +36,15 @@ def test_deadlines_fire_at_their_own_tick_on_the_way() -> None:
     assert timer.time() == 3600.0
 
 
+def test_each_advance_returns_the_number_that_it_fired() -> None:
+    """Deadlines that fired before do not count."""
+    timer = ManualTimer()
+    for delay in (1, 1, 1, 2, 2, 3):
+        timer.call_later(delay, int)
+
+    assert [timer.advance(1) for _ in range(4)] == [3, 2, 1, 0]
+
+
 def test_timers_armed_by_callbacks_on_the_way_fire_as_well() -> None:
     """One `advance` runs a chain of ten steps."""
     timer = ManualTimer()

@@ -695,6 +695,8 @@ def test_the_shared_timers_jobs_end_with_the_loop(loops: str) -> None:
     factory = pytest.importorskip(loops).new_event_loop
     began: set[str] = set()
     cleaned_up: list[int] = []
+    jobs: list[Periodic] = []
+    stopped: list[bool] = []
 
     async def work() -> None:
         try:
@@ -712,9 +714,10 @@ def test_the_shared_timers_jobs_end_with_the_loop(loops: str) -> None:
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0.005)  # the shared timer still runs
+            stopped.append(jobs[0].cancelled())
 
     async def main(lingering: set[asyncio.Task[None]]) -> None:
-        aiowheel.every(0.001, work)
+        jobs.append(aiowheel.every(0.001, work))
         aiowheel.every(0.001, quick)
         lingering.add(asyncio.ensure_future(linger()))
         while len(began) < 2:  # noqa: ASYNC110 - pytest's timeout is the bound
@@ -724,6 +727,7 @@ def test_the_shared_timers_jobs_end_with_the_loop(loops: str) -> None:
         runner.run(main(set()))
 
     assert cleaned_up == [1]
+    assert stopped == [True]
 
 
 # --- cancelling the run under way -----------------------------------------------------------
