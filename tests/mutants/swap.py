@@ -39,9 +39,13 @@ def swap_of(module: ModuleType, before: str, after: str) -> Swap | None:
 @cache
 def _functions_of(module: ModuleType) -> dict[tuple[str, int], list[FunctionType]]:
     found: dict[tuple[str, int], list[FunctionType]] = {}
+    is_frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()  # because the collector does not list frozen objects
     for each in gc.get_objects():
         if isinstance(each, FunctionType) and each.__globals__ is vars(module):
             found.setdefault(_place(each.__code__), []).append(each)
+    if is_frozen:
+        gc.freeze()
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from types import ModuleType
 
 import pytest
@@ -74,6 +75,16 @@ def test_a_function_is_changed_in_its_place(
     for function, code in swap:
         function.__code__ = code
     assert eval(call, vars(module)) == value
+
+
+def test_a_frozen_function_is_changed_in_its_place() -> None:
+    """`gc.freeze`, which hides functions from the collector, is called before the tests run."""
+    module = module_of(SOURCE)
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+
+    assert swap_of(module, SOURCE, SOURCE.replace("x + 1", "x - 1"))
+    assert gc.get_freeze_count() >= frozen
 
 
 @pytest.mark.parametrize("change", [("10", "11"), ("y=3", "y=4"), ("share = 4", "share = 5")])

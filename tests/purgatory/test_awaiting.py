@@ -523,6 +523,23 @@ async def test_closing_the_timer_raises_in_the_awaiting_task(error_reports: Erro
     assert error_reports == []
 
 
+def test_closing_the_loop_ends_what_no_task_can_await() -> None:
+    """The shared timer closes with its loop; a callback of the future is never called."""
+    loop = asyncio.new_event_loop()
+    called: list[object] = []
+
+    async def main() -> asyncio.Future[bool]:
+        waiting = Purgatory().wait_until({"k": 1}, 30)
+        waiting.add_done_callback(called.append)
+        return waiting
+
+    waiting = loop.run_until_complete(main())
+    loop.close()
+
+    assert isinstance(waiting.exception(), TimerClosedError)
+    assert called == []
+
+
 @pytest.mark.realtime
 async def test_the_shared_timer_is_the_default() -> None:
     """A purgatory works without a timer of its own."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from aiowheel import DelayedOperation, ManualTimer, Purgatory, accelerated
+from aiowheel.purgatory._watchers import WatchLists
 
 
 class Payload:
@@ -249,6 +250,26 @@ def test_the_table_of_keys_shrinks() -> None:
 
     assert len(purgatory.top_keys(100)) == 10
     assert sys.getsizeof(purgatory._lists.by_key) < 100_000
+
+
+@pytest.mark.parametrize(("size", "left"), [(1025, 128), (1024, -1), (2048, 255)])
+def test_the_table_of_keys_is_copied_when_seven_eighths_are_gone(size: int, left: int) -> None:
+    """A table that never had more than 1024 keys is not copied."""
+    lists = WatchLists()
+    operations = [Carrier() for _ in range(size)]
+    for number, operation in enumerate(operations):
+        lists.link(operation, (number,))
+    table = lists.by_key
+
+    copied_at: list[int] = []
+    for operation in operations:
+        lists.unlink(operation)
+        if lists.by_key is not table:
+            copied_at.append(len(lists.by_key))
+            table = lists.by_key
+
+    assert copied_at == [left] * (left >= 0)
+    assert (lists.keys, lists.links, len(table)) == (0, 0, 0)
 
 
 def test_keys_that_come_and_go_leave_nothing(timer: ManualTimer) -> None:

@@ -7,7 +7,7 @@ import gc
 import logging
 import pickle
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -267,6 +267,10 @@ async def _asynchronous() -> bool:
     return True
 
 
+async def _generating() -> AsyncIterator[bool]:
+    yield False
+
+
 class Callable_:  # noqa: N801 - it is callable
     """An object whose call is a coroutine function."""
 
@@ -286,7 +290,7 @@ async def test_wait_for_refuses_a_coroutine_function(running: Purgatory, predica
     assert len(running) == 0
 
 
-@pytest.mark.parametrize("make", [_asynchronous, asyncio.Event().wait, asyncio.Future])
+@pytest.mark.parametrize("make", [_asynchronous, _generating, asyncio.Event().wait, asyncio.Future])
 async def test_wait_for_never_awaits_the_result_of_a_predicate(
     running: Purgatory, make: Callable[[], Any]
 ) -> None:
@@ -491,6 +495,33 @@ async def test_nested_checks_survive_ctrl_c(running: Purgatory) -> None:
 
     assert other.outcome is Outcome.COMPLETED
     assert await until
+
+
+@both_loops
+async def test_a_check_inside_a_queued_check_is_queued(running: Purgatory) -> None:
+    """Before and after Ctrl-C, nested calls return 0 and run after the current check."""
+    gates = [watched(running, key) for key in "abc"]
+    until = running.wait_until({"d": 1}, 30)
+    answers: list[int] = []
+    for gate in gates:
+        gate.open = True
+
+    def nested() -> None:
+        answers.append(running.check_and_complete("c"))
+        answers.append(running.advance("d", 1))
+        answers.append(len(running))
+
+    def queue_and_interrupt() -> None:
+        answers.append(running.check_and_complete("b"))
+        interrupt()
+
+    gates[0].then, gates[1].then = queue_and_interrupt, nested
+    with pytest.raises(KeyboardInterrupt):
+        running.check_and_complete("a")
+    await asyncio.sleep(0)
+
+    assert answers == [0, 0, 0, 2]
+    assert (gates[2].outcome, await until) == (Outcome.COMPLETED, True)
 
 
 def test_nested_checks_survive_ctrl_c_without_a_loop(purgatory: Purgatory) -> None:

@@ -130,6 +130,42 @@ async def test_keys_are_counted_once_and_only_with_waiters(purgatory: Purgatory)
     assert counted() == 0
 
 
+async def test_a_key_counts_until_its_last_waiter_ends(purgatory: Purgatory) -> None:
+    """A waiter that is cancelled takes only itself out of the count."""
+    waits = [purgatory.wait_until({"k": 1, "other": 1}, 30) for _ in range(3)]
+    counts: list[int] = []
+    for operation in purgatory.pending():
+        counts.append(purgatory.statistics().keys)
+        operation.cancel()
+
+    assert [*counts, purgatory.statistics().keys] == [2, 2, 2, 0]
+    assert all(each.cancelled() for each in waits)
+
+
+class ChangingKey:
+    """A key whose hash changes."""
+
+    shift = 0
+
+    def __hash__(self) -> int:
+        return 1 + self.shift
+
+
+async def test_an_empty_list_of_a_changed_key_does_not_count(purgatory: Purgatory) -> None:
+    """The list is not found when its last operation ends; the key counts for its counter."""
+    key = ChangingKey()
+    gate = watch(purgatory, key)
+    watch(purgatory, "other")
+    key.shift = 1
+    gate.cancel()
+    key.shift = 0
+    assert purgatory.statistics().keys == 1
+
+    purgatory.wait_until({key: 1}, 30)
+
+    assert purgatory.statistics().keys == len(purgatory.top_keys()) == 2
+
+
 def test_histograms_report_durations_and_lateness(purgatory: Purgatory, timer: ManualTimer) -> None:
     """Durations cover completed operations, lateness covers expired ones, both in seconds."""
     for seconds in (1, 2, 3):
@@ -154,8 +190,55 @@ def test_top_keys_have_most_watchers(purgatory: Purgatory) -> None:
             watch(purgatory, number)
 
     assert purgatory.top_keys(3) == [(9, 10), (8, 9), (7, 8)]
-    assert len(purgatory.top_keys()) == 10
     assert purgatory.top_keys(0) == []
+    for number in range(10, 20):
+        watch(purgatory, number)
+    assert len(purgatory.top_keys()) == 10
+
+
+async def test_the_waiters_of_a_key_are_those_of_its_condition_and_its_counter(
+    purgatory: Purgatory,
+) -> None:
+    """Each is counted once; the first ones come with their thresholds."""
+    gates = [watch(purgatory, "k") for _ in range(3)]
+    for least in (5, 7, 6):
+        purgatory.wait_until({"k": least}, 30)
+    purgatory.advance("k", 5)
+
+    assert purgatory.waiters("k") == 5
+    assert purgatory.waiters("unknown") == 0
+    first = purgatory.first_waiters("k", 2)
+    assert [operation for operation, _ in first[:2]] == gates[:2]
+    assert [threshold for _, threshold in first] == [None, None, 7, 6]
+    assert len(purgatory.first_waiters("k", 9)) == 5
+    assert purgatory.first_waiters("k", 0) == purgatory.first_waiters("unknown", 9) == []
+    purgatory.cancel_for_key("k")
+    assert purgatory.waiters("k") == 0
+    assert purgatory.value("k") == 5
+    assert purgatory.value("unknown") is None
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "keys"),
+    [
+        (0, 9, ["a", "b", "c", "b", "d"]),
+        (0, 2, ["a", "b"]),
+        (2, 4, ["c", "b"]),
+        (3, 4, ["b"]),
+        (4, 5, ["d"]),
+        (1, 1, []),
+        (5, 9, []),
+        (0, 0, []),
+    ],
+)
+async def test_keys_are_read_in_parts(
+    purgatory: Purgatory, start: int, stop: int, keys: list[str]
+) -> None:
+    """Keys with watchers come first, then those with counters."""
+    watch(purgatory, "a", "b", "c")
+    purgatory.wait_until({"b": 1, "d": 1}, 30)
+
+    assert purgatory.key_range(start, stop) == (keys, 5)
 
 
 class Recorder(Instrument):
@@ -259,6 +342,7 @@ async def test_an_event_for_closing_with_pending(
     await quiet.aclose()
     await crowded.aclose(drain="cancel")
     await crowded.aclose()
+    assert crowded.statistics().purges == 0  # without lazy purging, the lists are empty already
 
     assert events == [
         {

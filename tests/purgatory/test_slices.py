@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from aiowheel import DelayedOperation, Outcome, Purgatory
+from aiowheel import DelayedOperation, Outcome, Purgatory, Timer
 from aiowheel._types import Drain
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
@@ -190,6 +190,45 @@ async def test_a_condition_that_raises_in_a_slice_ends_alone(
     with pytest.raises(ZeroDivisionError):
         await waiting
     assert all(gate.outcome is Outcome.COMPLETED for gate in gates)
+
+
+def test_a_slice_ends_when_its_budget_is_used_up() -> None:
+    """With a budget of 3 ms, a slice evaluates three conditions of 1 ms each."""
+
+    class ClockLoop(asyncio.SelectorEventLoop):
+        """A loop whose clock only the conditions move."""
+
+        milliseconds = 1_000_000
+
+        def time(self) -> float:
+            return self.milliseconds / 1000
+
+    loop = ClockLoop()
+    tried: list[int] = []
+
+    class Slow(Gate):
+        def try_complete(self) -> bool:
+            tried.append(self.number)
+            loop.milliseconds += 1
+            return False
+
+    async def main() -> None:
+        async with Timer() as timer, Purgatory(timer=timer) as purgatory:
+            for number in range(8):
+                purgatory.try_complete_else_watch(Slow(None, number), ["k"])
+            tried.clear()
+            counts: list[int] = []
+            purgatory.check_and_complete("k", budget=0.003)
+            for _ in range(4):
+                counts.append(len(tried))
+                await asyncio.sleep(0)
+            assert counts == [3, 6, 8, 8]
+            await purgatory.aclose(drain="cancel")
+
+    loop.run_until_complete(main())
+    loop.close()
+
+    assert tried == list(range(8))
 
 
 async def test_a_sliced_check_of_an_unknown_key(running: Purgatory) -> None:

@@ -161,6 +161,8 @@ async def test_infinity_is_a_threshold_like_any_other(purgatory: Purgatory) -> N
         ({"k": "5"}, {}, TypeError, "threshold must be .* got '5'"),
         ({"k": None}, {}, TypeError, "int.*float"),
         ({"k": 1}, {"mode": "some"}, ValueError, "mode must be one of 'all', 'any', got 'some'"),
+        ({"k": 1}, {"mode": "ALL"}, ValueError, "mode must be one of 'all', 'any', got 'ALL'"),
+        ({"k": 1}, {"mode": "an"}, ValueError, "mode must be one of 'all', 'any', got 'an'"),
         ({"k": 1}, {"timeout": math.nan}, ValueError, "timeout must be a number .* other than NaN"),
     ],
 )
@@ -342,6 +344,26 @@ async def test_tombstones_are_compacted(purgatory: Purgatory, order: int) -> Non
     assert (counter.live, purgatory.watched) == (100, 100)
     assert len(counter) < 300
     assert [purgatory.advance("k", number) for number in range(100)] == [1] * 100
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["ascending", "descending"])
+@pytest.mark.parametrize(("size", "left"), [(100, 33), (101, 34)])
+async def test_tombstones_are_removed_when_they_outnumber_the_waiters_by_33(
+    purgatory: Purgatory, order: int, size: int, left: int
+) -> None:
+    """Before, an end costs no pass over the other waiters."""
+    waiting = [future(purgatory.wait_until({"k": number}, 30)) for number in range(size)[::order]]
+    counter = purgatory._counters.get("k")
+    assert isinstance(counter, Counter)
+
+    for each in waiting[left + 1 :]:
+        each.cancel()
+    await asyncio.sleep(0)
+    assert (counter.live, len(counter)) == (left + 1, size)
+
+    waiting[left].cancel()
+    await asyncio.sleep(0)
+    assert (counter.live, len(counter)) == (left, left)
 
 
 @given(

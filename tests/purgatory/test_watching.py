@@ -479,7 +479,22 @@ def test_a_bad_limit_of_the_purgatory_is_refused(
         Purgatory(timer=timer, **options)
 
 
-@pytest.mark.parametrize("limit", [0, -1, 2**70])
+def test_the_largest_limits_are_accepted(timer: ManualTimer) -> None:
+    """One more stands for no limit inside the package, and is refused."""
+    most, least = 2**61 - 2, 1
+    purgatory = Purgatory(timer=timer, max_pending=most, purge_interval=most)
+    Purgatory(timer=timer, max_pending=least, purge_interval=0)
+
+    assert purgatory.check_and_complete("k", limit=most) == 0
+    assert purgatory.check_and_complete("k", limit=least) == 0
+    assert purgatory.top_keys(most) == []
+    with pytest.raises(ValueError, match=f"got {most + 1}"):
+        Purgatory(timer=timer, max_pending=most + 1)
+    with pytest.raises(ValueError, match=f"got {most + 1}"):
+        Purgatory(timer=timer, purge_interval=most + 1)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2**61 - 1, 2**70])
 def test_a_bad_limit_of_a_check_is_refused(purgatory: Purgatory, limit: int) -> None:
     """The call raises with value and range, and tries no condition."""
     gate = watched(purgatory, Gate(), "k")

@@ -252,6 +252,21 @@ async def test_an_exception_of_the_task_stays_in_the_task(factory: Any) -> None:
         await task
 
 
+async def test_only_a_bell_that_a_task_awaits_can_be_cancelled() -> None:
+    """As for a future, `cancel` returns True once."""
+    bell = Bell(asyncio.get_running_loop())
+    resumed: list[Bell] = []
+    assert not bell.cancel()
+
+    bell.add_done_callback(resumed.append)
+    assert [bell.cancel(), bell.cancel()] == [True, False]
+    await turn()
+
+    assert resumed == [bell]
+    with pytest.raises(asyncio.CancelledError):
+        bell.result()
+
+
 # --- the driver task ------------------------------------------------------------------------
 
 

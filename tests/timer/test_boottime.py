@@ -171,6 +171,15 @@ def test_the_real_clock_of_this_system(factory: str) -> None:
         runner.run(main())
 
 
+async def test_on_a_real_loop_it_is_the_systems_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the loop and CLOCK_BOOTTIME differ after a suspension."""
+    monkeypatch.setattr(time, "CLOCK_BOOTTIME", 7, raising=False)
+    monkeypatch.setattr(time, "clock_gettime", HOUR_S.__add__, raising=False)
+
+    async with Timer(clock="boottime") as timer:
+        assert timer.time() == HOUR_S + 7
+
+
 def test_a_system_without_the_clock_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error comes at the call that makes the timer."""
     monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)

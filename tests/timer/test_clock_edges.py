@@ -242,6 +242,25 @@ def test_a_timer_an_hour_away_does_not_wake_the_loop_early(
     clock_loop.run_until_complete(main())
 
 
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("way", ["timeout", "timeout_at", "reschedule"])
+async def test_a_block_whose_deadline_is_now_expires_before_later_callbacks(way: str) -> None:
+    """The deadline equals the clock's time to the nanosecond."""
+    loop = asyncio.get_running_loop()
+    expired: list[bool] = []
+    async with Timer() as timer:
+        blocks = {"timeout": timer.timeout(0), "timeout_at": timer.timeout_at(timer.time())}
+        block = blocks.get(way, timer.timeout(30))
+        with pytest.raises(TimeoutError):
+            async with block:
+                if way == "reschedule":
+                    block.reschedule(timer.time())
+                loop.call_soon(lambda: expired.append(block.expired()))
+                await asyncio.Event().wait()
+
+    assert expired == [True]
+
+
 @pytest.mark.realtime
 @pytest.mark.both_loops
 async def test_a_timer_an_hour_away_does_not_wake_a_real_loop() -> None:

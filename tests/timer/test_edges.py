@@ -205,6 +205,41 @@ async def test_an_idle_timer_is_true_and_reports_whether_it_is_closed() -> None:
     assert not aiowheel.current_timer().closed
 
 
+@pytest.mark.skipif(aiowheel.accelerated, reason="a compiled class has no interpreted subclass")
+async def test_a_subclass_that_does_not_call_super_init() -> None:
+    """Every use raises an error that names the missing call, and the timer counts as new."""
+
+    class Forgetful(Timer):
+        def __init__(self) -> None:
+            pass
+
+    timer = Forgetful()
+    assert repr(timer) == "<Forgetful tick=0.0 new>"
+    assert (len(timer), timer.closed) == (0, False)
+    error = r"^Forgetful.__init__ must call super\(\).__init__\(\)$"
+    with pytest.raises(RuntimeError, match=error):
+        timer.call_later(1, nothing)
+    with pytest.raises(RuntimeError, match=error):
+        await timer.__aenter__()
+    await timer.aclose()
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("delay", "cascaded"), [(0.256, 0), (0.257, 1)])
+async def test_a_level_has_256_buckets_by_default(delay: float, cascaded: int) -> None:
+    """The second block of ticks begins at 256 ms; a later deadline in it cascades then."""
+    manual = ManualTimer()
+    manual.call_later(0.1, nothing)
+    manual.call_later(delay, nothing)
+    manual.advance(1)
+    async with Timer() as timer:
+        timer.call_later(0.1, nothing)
+        await timer.sleep(delay)
+
+        assert timer.statistics().cascaded == cascaded
+    assert manual.statistics().cascaded == cascaded
+
+
 @pytest.mark.both_loops
 async def test_none_means_no_timeout_everywhere() -> None:
     """None means no timeout for a timer and the module, relative and absolute."""

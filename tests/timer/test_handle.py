@@ -119,6 +119,19 @@ async def test_a_finished_handle_is_safe_to_use(
     assert (after.pending, after.rescheduled) == (0, counts.rescheduled)
 
 
+def test_a_handle_of_a_timer_that_is_being_closed_does_not_move() -> None:
+    """Another thread may close a dropped timer; its driver goes before its entries do."""
+    timer = ManualTimer()
+    handle = timer.call_later(1, int)
+    timer._manual.counts.driver = None
+
+    assert not handle.touch()
+    assert not handle.reschedule(100)
+
+    assert handle.when() == 1.0
+    assert handle.cancel()
+
+
 def test_touch_moves_the_deadline_by_the_original_delay() -> None:
     """Each `touch` moves the deadline to the original delay from now."""
     timer = ManualTimer()
@@ -170,6 +183,20 @@ def test_the_delay_of_call_at_is_the_remaining_time() -> None:
     handle.touch()
 
     assert handle.when() == 140.0
+
+
+@pytest.mark.overdue
+def test_a_handle_armed_in_the_past_has_a_delay_of_0() -> None:
+    """`call_later` counts a negative delay as 0, and `touch` moves the deadline to now."""
+    timer = ManualTimer()
+    timer.advance(100)
+    later, at = timer.call_later(-5, int), timer.call_at(60, int)
+    assert (later.when(), at.when()) == (100.0, 60.0)
+
+    later.touch()
+    at.touch()
+
+    assert (later.when(), at.when()) == (100.0, 100.0)
 
 
 @pytest.mark.parametrize("when", [2.0, 17.5, 60.0, 3600.0])

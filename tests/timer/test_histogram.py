@@ -1,6 +1,7 @@
 """The lateness histogram: fixed memory and bounded error."""
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -100,11 +101,61 @@ def test_the_mean_of_enormous_durations_does_not_wrap() -> None:
     assert filled([century * 10**9] * 3).mean == pytest.approx(century)
 
 
+def test_the_sum_is_exact_to_the_nanosecond() -> None:
+    """The sum of durations beyond 64 bits is the sum of the integers."""
+    assert filled([]).total_ns == 0
+    assert filled([1, 2, 2**60]).total_ns == 2**60 + 3
+    assert filled([2**61 + 1, 1]).total_ns == 2**61 + 2
+    assert filled([2**62 - 1] * 5 + [1, 2**61, 3]).total_ns == 5 * (2**62 - 1) + 2**61 + 4
+    assert filled([2**62 - 1] * 5).copy().total_ns == 5 * (2**62 - 1)
+
+
+@pytest.mark.parametrize(
+    ("ns", "edge"),
+    [
+        *((ns, ns) for ns in range(32)),
+        (32, 33),
+        (33, 33),
+        (34, 35),
+        (62, 63),
+        (63, 63),
+        (64, 67),
+        (67, 67),
+        (68, 71),
+        (1000, 1023),
+        (2**40, 2**40 + 2**36 - 1),
+        (2**62 - 1, 2**62 - 1),
+    ],
+)
+def test_each_octave_above_16_ns_has_16_buckets(ns: int, edge: int) -> None:
+    """The upper edge of a bucket is the longest duration that falls into it."""
+    assert list(filled([ns]).buckets()) == [(edge / 1e9, 1)]
+
+
 @pytest.mark.parametrize("q", [-0.01, 1.01, float("nan")])
 def test_a_quantile_out_of_range_is_refused(q: float) -> None:
     """The error names the value and the range."""
     with pytest.raises(ValueError, match="q must be from 0 to 1, got"):
         Histogram().quantile(q)
+
+
+@pytest.mark.parametrize("q", [None, True, "0.5"])
+def test_a_quantile_that_is_no_number_is_refused(q: Any) -> None:
+    """None, booleans and strings are no shares."""
+    with pytest.raises(TypeError, match="q must be a number from 0 to 1, got"):
+        Histogram().quantile(q)
+
+
+def test_the_quantile_of_0_is_the_shortest_duration() -> None:
+    """It is 0 only if the histogram is empty or has a duration of 0."""
+    assert filled([10, 20, 30]).quantile(0) == 10 / 1e9
+
+
+def test_repr_shows_count_median_and_maximum() -> None:
+    """The seconds have six decimals."""
+    assert repr(filled([1000] * 98 + [16_383_000, 80_000_000])) == (
+        "<Histogram count=100 p50=0.000001 p99=0.016777 max=0.080000>"
+    )
 
 
 def test_a_copy_no_longer_changes() -> None:

@@ -160,3 +160,56 @@ async def test_a_long_drain_lets_the_loop_turn(until: Until) -> None:
     await until(lambda: not len(inbox))
 
     assert received > 1
+
+
+def test_receiving_pauses_after_five_milliseconds(
+    clock_loop: asyncio.SelectorEventLoop, step: Callable[[float], None]
+) -> None:
+    """Twelve items of 1.1 ms each take three turns of the loop."""
+    received: list[int] = []
+    counts: list[int] = []
+
+    def receive(item: int) -> None:
+        received.append(item)
+        step(0.0011)
+
+    async def main() -> None:
+        inbox = Inbox(clock_loop, receive, TimerClosedError)
+        for item in range(12):
+            inbox.put(item)
+        while len(received) < 12:
+            await asyncio.sleep(0)
+            counts.append(len(received))
+
+    clock_loop.run_until_complete(main())
+
+    assert sorted(set(counts)) == [5, 10, 12]
+    assert received == list(range(12))
+
+
+def test_an_inbox_closed_while_the_loop_takes_an_item_out() -> None:
+    """The item is returned by `close` and not received; the loop reports no error."""
+    left: list[int] = []
+    received: list[int] = []
+
+    class ClosingLoop(asyncio.SelectorEventLoop):
+        """A loop during whose reading of the clock another thread closes the inbox."""
+
+        def time(self) -> float:
+            left.extend(inbox.close() if closing else [])
+            return super().time()
+
+    closing = False
+    loop = ClosingLoop()
+    reports: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: reports.append(context))
+    inbox: Inbox = Inbox(loop, received.append, TimerClosedError)
+    inbox.put(1)
+    drain = inbox._drain
+    closing = True
+    drain()
+    closing = False
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+    assert (left, received, reports) == ([1], [], [])

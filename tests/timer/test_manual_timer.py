@@ -36,6 +36,15 @@ def test_deadlines_fire_at_their_own_tick_on_the_way() -> None:
     assert timer.time() == 3600.0
 
 
+def test_each_advance_returns_the_number_that_it_fired() -> None:
+    """Deadlines that fired before do not count."""
+    timer = ManualTimer()
+    for delay in (1, 1, 1, 2, 2, 3):
+        timer.call_later(delay, int)
+
+    assert [timer.advance(1) for _ in range(4)] == [3, 2, 1, 0]
+
+
 def test_timers_armed_by_callbacks_on_the_way_fire_as_well() -> None:
     """One `advance` runs a chain of ten steps."""
     timer = ManualTimer()
@@ -79,6 +88,18 @@ def test_the_end_of_time_is_refused() -> None:
 
     assert timer.time() == 2e9
     assert timer.advance(1) == 0
+
+
+def test_the_last_nanosecond_before_the_end_of_time() -> None:
+    """A nanosecond later, the time would be that of a deadline that never comes."""
+    timer = ManualTimer()
+    timer.advance(2_305_843_008)
+
+    with pytest.raises(ValueError, match=r"seconds must end within 73 years of 0, got 1\.21"):
+        timer.advance(1.213_693_951)
+    timer.advance(1.213_693_950)
+
+    assert timer.time() == pytest.approx(2_305_843_009.213_693_950)
 
 
 def test_an_advance_inside_a_callback_never_turns_time_back() -> None:
@@ -137,6 +158,63 @@ async def test_tasks_can_sleep_on_it() -> None:
     assert timer.advance(1) == 1
 
     assert await sleeper == "slept"
+
+
+async def test_a_task_cancelled_in_the_tick_of_its_end_stays_cancelled() -> None:
+    """The callback before it in the same tick cancels the task; nothing fails."""
+    timer = ManualTimer()
+    tasks: list[asyncio.Task[None]] = []
+
+    def cancel() -> None:
+        tasks[0].cancel()
+
+    timer.call_later(1, cancel)
+    tasks.append(asyncio.create_task(timer.sleep(1)))
+    await asyncio.sleep(0)
+
+    assert timer.advance(1) == 2
+
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[0]
+
+
+async def test_a_task_cancelled_before_the_timer_is_closed_stays_cancelled() -> None:
+    """It gets its cancellation, not the error of the closed timer."""
+    timer = ManualTimer()
+    task = asyncio.create_task(timer.sleep(1))
+    await asyncio.sleep(0)
+
+    task.cancel()
+    await timer.aclose()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_the_shortest_wait_arms_a_deadline_and_none_does_not() -> None:
+    """A sleep, a wait and a first tick of 0 seconds yield to the loop; 1 ns needs the wheel."""
+    timer = ManualTimer()
+    await timer.sleep(0)
+    await timer.sleep(-1e-9)
+    for timeout in (0, -1e-9):
+        with pytest.raises(TimeoutError):
+            await timer.wait_for(asyncio.Event().wait(), timeout)
+    assert await anext(timer.interval(1, first=0)) == 0.0
+    assert timer.statistics().scheduled == 0
+
+    waits: list[asyncio.Future[Any]] = [
+        asyncio.ensure_future(timer.sleep(1e-9)),
+        asyncio.ensure_future(timer.wait_for(asyncio.Event().wait(), 1e-9)),
+        asyncio.ensure_future(anext(timer.interval(1, first=1e-9))),
+    ]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [wait.done() for wait in waits] == [False] * 3
+    assert len(timer) == 3
+
+    timer.advance(0.001)
+    results = await asyncio.gather(*waits, return_exceptions=True)
+    assert [type(result) for result in results] == [type(None), TimeoutError, float]
 
 
 async def test_a_closed_manual_timer_refuses() -> None:

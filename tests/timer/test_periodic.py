@@ -15,9 +15,12 @@ import pytest
 import aiowheel
 from aiowheel import ForeignLoopError, ManualTimer, Periodic, Timer, TimerClosedError
 from aiowheel._types import Missed
+from aiowheel.timer._periodic import Schedule
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 Step = Callable[[float], None]
+
+MS = 1_000_000  # nanoseconds
 
 #: Period 300 ms, ticks at 0 and 300, then the loop is busy for 650 ms: pairs of the time of the
 #: call and its tick, in ms. The ticks are those of tokio's own tests.
@@ -114,6 +117,42 @@ def test_nothing_drifts(missed: Missed) -> None:
 
     assert handle.runs == 10_000
     assert handle.next_when() == pytest.approx(123.0123, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("missed", "tick", "late", "following"),
+    [
+        ("burst", 0.001, 5000 * MS, 2000 * MS),
+        ("burst", 0.001, -1, 2000 * MS),
+        ("skip", 0.001, -1, 2000 * MS),
+        ("skip", 0.001, 1000 * MS - 1, 2000 * MS),
+        ("skip", 0.001, 1000 * MS, 3000 * MS),
+        ("skip", 0.001, 2500 * MS, 4000 * MS),
+        ("delay", 0.001, -1, 2000 * MS),
+        ("delay", 0.001, 5 * MS, 2000 * MS),
+        ("delay", 0.001, 5 * MS + 1, 2005 * MS + 1),
+        ("delay", 0.02, 20 * MS, 2000 * MS),
+        ("delay", 0.02, 20 * MS + 1, 2020 * MS + 1),
+    ],
+)
+def test_the_tick_after_a_late_one(missed: str, tick: float, late: int, following: int) -> None:
+    """The period is a second; a tick is in time up to 5 ms or a tick of the timer, if longer."""
+    schedule = Schedule(ManualTimer(tick=tick).open_driver(), 1, missed, 0, None)
+
+    schedule.advance(1000 * MS + late)
+
+    assert schedule.next_ns == following
+
+
+def test_the_limits_of_a_schedule() -> None:
+    """A period of a nanosecond, a jitter of a whole period and a first call at once are legal."""
+    driver = ManualTimer().open_driver()
+
+    assert Schedule(driver, 1e-9, "skip", 0, None).next_ns == 1
+    assert Schedule(driver, 1e-9, "skip", 1e-9, 0).next_ns == 0
+    for period, jitter, first in ((0, 0, 1), (1, -1e-9, 1), (1, 1.000_000_001, 1), (1, 0, -1e-9)):
+        with pytest.raises(ValueError, match=r"^(period|jitter|first) must be"):
+            Schedule(driver, period, "skip", jitter, first)
 
 
 def test_jitter_spreads_the_calls_and_not_the_grid() -> None:
@@ -239,6 +278,22 @@ async def test_an_error_is_reported_of_a_function_without_a_name(
     assert "<Periodic <" in record.getMessage()
 
 
+def test_repr_shows_the_function_and_the_next_call() -> None:
+    """The name of the function, or its own text."""
+    timer = ManualTimer()
+    handles = [timer.every(1, nothing), timer.every(1, functools.partial(nothing))]
+    timer.advance(1)
+
+    assert repr(handles[0]) == "<Periodic nothing next=2.0 runs=1>"
+    assert repr(handles[1]) == f"<Periodic {functools.partial(nothing)!r} next=2.0 runs=1>"
+    handles[0].cancel()
+    assert repr(handles[0]) == "<Periodic cancelled runs=1>"
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
 def test_a_coroutine_needs_a_loop() -> None:
     """On a manual timer outside any loop the error names the reason; no coroutine is left."""
 
@@ -273,6 +328,7 @@ async def test_a_coroutine_on_a_manual_timer(until: Until) -> None:
     await until(lambda: len(timer) == 1)
 
     assert handle.runs == runs == 2
+    assert timer.statistics().callback_errors == 1
     with pytest.raises(ExceptionGroup):
         timer.advance(0)
     await timer.aclose()
@@ -484,7 +540,7 @@ async def test_cancelling_lets_a_due_run_begin(
         return work("again")
 
     async with Timer() as timer:
-        handle = timer.every(0.001, once)
+        handle = timer.every(60, once, first=0.001)
         other = timer.every(0.001, again)
         await until(lambda: other.runs >= 3)
 
@@ -534,6 +590,25 @@ async def test_a_refused_schedule_leaves_no_task() -> None:
             timer.every(0, work)
 
         assert asyncio.all_tasks() == before
+
+
+@pytest.mark.both_loops
+async def test_only_coroutine_functions_open_a_task_group_and_at_once() -> None:
+    """The group is open before the first tick, and all coroutines share it."""
+
+    async def work() -> None:
+        pass
+
+    def tasks() -> list[str]:
+        return sorted(task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()})
+
+    async with Timer() as timer:
+        timer.every(60, nothing)
+        assert tasks() == ["aiowheel-driver"]
+        timer.every(60, work)
+        timer.every(60, work)
+        assert tasks() == ["aiowheel-driver", "aiowheel-periodic"]
+    assert tasks() == []
 
 
 @pytest.mark.both_loops
@@ -620,6 +695,8 @@ def test_the_shared_timers_jobs_end_with_the_loop(loops: str) -> None:
     factory = pytest.importorskip(loops).new_event_loop
     began: set[str] = set()
     cleaned_up: list[int] = []
+    jobs: list[Periodic] = []
+    stopped: list[bool] = []
 
     async def work() -> None:
         try:
@@ -637,9 +714,10 @@ def test_the_shared_timers_jobs_end_with_the_loop(loops: str) -> None:
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0.005)  # the shared timer still runs
+            stopped.append(jobs[0].cancelled())
 
     async def main(lingering: set[asyncio.Task[None]]) -> None:
-        aiowheel.every(0.001, work)
+        jobs.append(aiowheel.every(0.001, work))
         aiowheel.every(0.001, quick)
         lingering.add(asyncio.ensure_future(linger()))
         while len(began) < 2:  # noqa: ASYNC110 - pytest's timeout is the bound
@@ -649,6 +727,7 @@ def test_the_shared_timers_jobs_end_with_the_loop(loops: str) -> None:
         runner.run(main(set()))
 
     assert cleaned_up == [1]
+    assert stopped == [True]
 
 
 # --- cancelling the run under way -----------------------------------------------------------

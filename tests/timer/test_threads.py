@@ -193,6 +193,41 @@ def test_a_manual_timer_arms_at_once() -> None:
     assert handle.fired()
 
 
+def test_a_thread_safe_handle_is_pending_fired_or_cancelled() -> None:
+    """Its text shows the state and the deadline; a negative delay counts as 0."""
+    timer = ManualTimer()
+    handles = [timer.call_later_threadsafe(delay, int) for delay in (-5, 0, 1, 2)]
+    handles[2].cancel()
+    timer.advance(0)
+
+    assert [repr(handle) for handle in handles] == [
+        "<ThreadsafeHandle when=0.0 fired>",
+        "<ThreadsafeHandle when=0.0 fired>",
+        "<ThreadsafeHandle when=1.0 cancelled>",
+        "<ThreadsafeHandle when=2.0 pending>",
+    ]
+    assert [handle.fired() for handle in handles] == [True, True, False, False]
+
+
+def test_a_call_is_cancelled_if_its_loop_is_closed_around_an_open_timer() -> None:
+    """The call is in the wheel, and nothing runs the wheel any more."""
+    loop = asyncio.SelectorEventLoop()
+
+    async def main() -> ThreadsafeHandle:
+        handle = current_timer().call_later_threadsafe(60, print)
+        await asyncio.sleep(0)
+        assert len(current_timer()) == 1
+        assert not handle.cancelled()
+        return handle
+
+    handle = loop.run_until_complete(main())
+    asyncio.SelectorEventLoop.close(loop)  # the loop's own method would close the timer as well
+
+    assert handle.cancelled()
+    assert not handle.cancel()
+    loop.close()
+
+
 async def test_a_bad_callback_is_reported_with_its_handle(until: Until) -> None:
     """The other callbacks run."""
     contexts: list[dict[str, object]] = []

@@ -92,6 +92,16 @@ async def test_a_deadline_in_the_past_expires_at_the_first_await(maker: Maker) -
     assert not through.expired()
 
 
+@pytest.mark.parametrize("delay", [0, -1e-9])
+async def test_a_deadline_in_the_past_is_not_after_the_loops_time(
+    maker: Maker, delay: float
+) -> None:
+    """The clock of uvloop is up to a millisecond behind."""
+    block: Any = maker.timeout(delay)
+
+    assert block.when() <= asyncio.get_running_loop().time()
+
+
 async def test_reschedule_into_the_past(maker: Maker) -> None:
     """The block expires at its next await, whatever its deadline was before."""
     now = asyncio.get_running_loop().time()
@@ -214,6 +224,22 @@ async def test_a_cancellation_from_outside_wins(maker: Maker) -> None:
     assert counts == [1]
 
 
+async def test_a_body_that_takes_back_an_earlier_cancellation(maker: Maker) -> None:
+    """The cancellation of the timeout is the only one at the end of the block."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.sleep(0)
+
+    with pytest.raises(TimeoutError):
+        async with maker.timeout(0):
+            task.uncancel()
+            await forever()
+
+    assert task.cancelling() == 0
+
+
 @pytest.mark.realtime
 @pytest.mark.parametrize("outer_is_ours", [True, False])
 async def test_nests_with_asyncios_own(maker: Maker, outer_is_ours: bool) -> None:  # noqa: FBT001
@@ -311,6 +337,41 @@ async def test_an_error_that_hides_the_cancellation_shows_the_timeout(maker: Mak
     assert isinstance(inner.__context__.__cause__, asyncio.CancelledError)
 
 
+@pytest.mark.skipif(aiowheel.accelerated, reason="compiled code has the constant in it")
+@pytest.mark.parametrize("moves_on", [False, True])
+@pytest.mark.parametrize("looks_inside", [True, False])
+async def test_the_timeout_is_inserted_before_the_first_cancellation_of_a_chain(
+    moves_on: bool,  # noqa: FBT001 - the parameter of the test
+    looks_inside: bool,  # noqa: FBT001 - the parameter of the test
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In each error of a group; only since Python 3.13, and not by `move_on_after`."""
+    monkeypatch.setattr("aiowheel.timer._timeout._LOOKS_INSIDE", looks_inside)
+    inner = [LookupError(), KeyError()]
+    between = ValueError()
+    async with Timer() as timer:
+        with pytest.raises(ExceptionGroup) as caught:
+            async with timer.move_on_after(0) if moves_on else timer.timeout(0):
+                try:
+                    await forever()
+                except asyncio.CancelledError as error:
+                    inner[0].__context__ = between
+                    inner[1].__context__ = between.__context__ = error
+                    error.__context__ = asyncio.CancelledError()
+                    raise ExceptionGroup("hidden", inner) from None
+
+    inserted = looks_inside and not moves_on
+    assert inner[0].__context__ is between
+    for outer in (caught.value, inner[1], between):
+        context = outer.__context__
+        assert isinstance(context, TimeoutError if inserted else asyncio.CancelledError)
+        cancelled = context.__context__
+        assert isinstance(cancelled, asyncio.CancelledError)
+        if inserted:
+            assert context.__cause__ is cancelled
+            assert isinstance(cancelled.__context__, asyncio.CancelledError)
+
+
 # --- what is only ours ----------------------------------------------------------------------
 
 
@@ -395,6 +456,27 @@ async def test_a_manual_clock_bounds_a_task() -> None:
     await asyncio.sleep(0)
     assert not task.done()
     timer.advance(0.001)
+
+    with pytest.raises(TimeoutError):
+        await task
+
+
+@pytest.mark.overdue
+async def test_a_manual_clock_bounds_a_block_whose_deadline_has_passed() -> None:
+    """The block expires in the next `advance`, because a manual timer has no loop."""
+    timer = ManualTimer()
+    timer.advance(5)
+
+    async def body() -> None:
+        async with timer.timeout_at(5) as block:
+            block.reschedule(4)
+            await forever()
+
+    task = asyncio.ensure_future(body())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not task.done()
+    timer.advance(0)
 
     with pytest.raises(TimeoutError):
         await task

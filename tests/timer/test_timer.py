@@ -299,11 +299,19 @@ async def test_another_loop_is_refused() -> None:
         assert len(timer) == 0
 
 
-@pytest.mark.parametrize("tick", [0, -1, 1e-7, 3601, float("inf")])
+@pytest.mark.parametrize("tick", [0, -1, 1e-7, 0.999e-6, 3600.000_000_001, 3601, float("inf")])
 async def test_a_tick_out_of_range_is_refused(tick: float) -> None:
     """The error names the legal range."""
     with pytest.raises(ValueError, match="tick must be from 1 microsecond to 1 hour"):
         Timer(tick=tick)
+
+
+@pytest.mark.parametrize(("tick", "shown"), [(1e-6, "1e-06"), (3600, "3600.0")])
+async def test_a_tick_from_a_microsecond_to_an_hour_is_accepted(tick: float, shown: str) -> None:
+    """Both limits are legal."""
+    async with Timer(tick=tick) as timer:
+        assert repr(timer) == f"<Timer tick={shown} pending=0>"
+    assert repr(timer) == f"<Timer tick={shown} closed>"
 
 
 @pytest.mark.parametrize("wheel_size", [-1, 0, 1, 2**25])

@@ -2,6 +2,8 @@
 
 import asyncio
 import sys
+import types
+from collections.abc import Generator
 from datetime import timedelta
 from typing import Any
 
@@ -97,6 +99,93 @@ async def test_a_bad_timeout_is_refused(bad: Any, error: type[Exception]) -> Non
         await aiowheel.wait_for(future, bad)
 
     assert not future.done()
+
+
+async def test_what_cannot_be_awaited_is_refused_at_the_call() -> None:
+    """A coroutine of a generator, which has no `__await__`, can be awaited."""
+
+    @types.coroutine
+    def generator() -> Generator[None, None, int]:
+        yield
+        return 42
+
+    assert await aiowheel.wait_for(generator(), 10) == 42
+    not_awaitable: Any = 42
+    with pytest.raises(TypeError, match="fut must be a future or another awaitable, got 42"):
+        _ = aiowheel.wait_for(not_awaitable, 10)
+
+
+async def end_of(future: asyncio.Future[str]) -> str:
+    """Return the result of a future or the name of its error."""
+    await asyncio.wait({future})
+    if future.cancelled():
+        return "cancelled"
+    error = future.exception()
+    return future.result() if error is None else type(error).__name__
+
+
+async def stubborn(ended: list[str], *, fails: bool = False) -> str:
+    """Suppress one cancellation, then return or fail."""
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        ended.append("cancelled")
+        await asyncio.sleep(0)
+        ended.append("cleaned up")
+    if fails:
+        raise LookupError
+    return "late"
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(
+    ("delay", "cancelled_in_turn"),
+    [(0.001, None), (0, None), *((delay, turn) for delay in (0, 60) for turn in (1, 2, 3, 4))],
+)
+@pytest.mark.parametrize("as_task", [False, True])
+async def test_every_end_is_asyncios(
+    fails: bool,  # noqa: FBT001 - the parameter of the test
+    delay: float,
+    cancelled_in_turn: int | None,
+    as_task: bool,  # noqa: FBT001 - the parameter of the test
+) -> None:
+    """A task that suppresses its cancellation ends as with `asyncio.wait_for`.
+
+    The caller is not cancelled, or in one of the first turns of the loop, also in the clean-up.
+    """
+
+    async def ends(wait_for: Any) -> list[str]:
+        ended: list[str] = []
+        work: Any = stubborn(ended, fails=fails)
+        if as_task:
+            work = asyncio.ensure_future(work)
+            await asyncio.sleep(0)
+        wait: asyncio.Future[str] = asyncio.ensure_future(wait_for(work, delay))
+        if cancelled_in_turn is not None:
+            for _ in range(cancelled_in_turn):
+                await asyncio.sleep(0)
+            wait.cancel()
+        end = await end_of(wait)
+        if as_task:
+            await end_of(work)
+        return [*ended, end]
+
+    assert await ends(aiowheel.wait_for) == await ends(asyncio.wait_for)
+
+
+async def test_a_result_in_the_turn_of_the_cancellation() -> None:
+    """The wait ends as with `asyncio.wait_for`, which prefers the result on Python 3.11."""
+
+    async def ends(wait_for: Any) -> str:
+        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        wait: asyncio.Future[str] = asyncio.ensure_future(wait_for(future, 60))
+        await asyncio.sleep(0)
+        future.set_result("result")
+        wait.cancel()
+        return await end_of(wait)
+
+    assert await ends(aiowheel.wait_for) == await ends(asyncio.wait_for)
 
 
 async def test_works_on_a_manual_clock() -> None:
