@@ -275,7 +275,7 @@ def test_an_entry_that_fails_to_drop_its_references_does_not_stop_the_others(
 
     reported: list[BaseException | None] = []
 
-    def report(failure: sys.UnraisableHookArgs) -> None:
+    def report(failure: "sys.UnraisableHookArgs") -> None:
         reported.append(failure.exc_value)
 
     monkeypatch.setattr(sys, "unraisablehook", report)
