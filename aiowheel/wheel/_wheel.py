@@ -200,13 +200,11 @@ class TimingWheel:
 
     def _place(self, entry: TimerEntry) -> None:
         """File an entry that a caller has armed or moved, but never in the open pass."""
-        deadline = entry._deadline
-        tick = self._tick_of(deadline)
-        if tick <= self._horizon or deadline <= self._now:
+        if entry._deadline <= self._now:
             entry._filed = self._horizon
             self._overdue.append(entry)
         else:
-            self._file(entry, tick)
+            self._file(entry, self._tick_of(entry._deadline))
 
     def _file(self, entry: TimerEntry, tick: i64) -> None:
         """Add *entry* at the finest level whose block holds *tick*, which is after the current."""
@@ -463,8 +461,6 @@ class TimingWheel:
         ring = levels[checked_int("level", level, 0, len(levels) - 1)]
         place: i64 = checked_int("slot", slot, 0, len(ring.buckets) - 1)
         limit: i64 = checked_int("most", most, 1, _MOST_COUNTED)
-        if not ring.occupied[place]:
-            return 0
         return ring.buckets[place].count(limit)
 
     def check_invariants(self) -> None:

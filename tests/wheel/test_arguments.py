@@ -41,8 +41,10 @@ def test_a_bool_is_refused() -> None:
 
     with pytest.raises(TypeError, match=r"deadline must be an int within .*, got True"):
         wheel.schedule(True)
+    with pytest.raises(TypeError, match=r"now must be an int from the wheel's time 0, got True"):
+        wheel.advance(True)
 
-    assert len(wheel) == 0
+    assert (len(wheel), wheel.now) == (0, 0)
 
 
 @pytest.mark.parametrize("far", [2**61, -(2**61), 2**64, -(2**100)])

@@ -31,6 +31,12 @@ def test_a_slot_covers_as_many_ticks_as_it_is_wide(width: int, shift: int) -> No
 def test_the_last_level_ends_at_the_horizon(horizon: int, span: int) -> None:
     """The product of width and size would be beyond the horizon."""
     assert Level(10, 7, 0, horizon).span == span
+    assert Level(2**61, 2, 0, 2**62 - 1).span == 2**62 - 1
+
+
+def test_a_level_without_entries_has_no_next_slot() -> None:
+    """No slot is set in the map."""
+    assert Level(3, 8, 24, FAR).next_occupied(24) == -1
 
 
 def test_the_next_slot_is_after_the_present_one() -> None:
@@ -50,7 +56,9 @@ def test_the_next_slot_is_after_the_present_one() -> None:
     assert list(level.occupied) == [1, 0, 0, 0, 0, 0, 0, 1]
     assert level.flags == 2
 
-    assert not level.take(7).is_empty()
+    taken = level.take(7)
+    assert list(taken) == entries[4:]
+    taken.unlink_all()
     assert level.next_occupied(24) == -1
-    for entry in entries:
-        entry.unlink()
+    assert level.flags == sum(level.occupied) == 1
+    entries[0].unlink()

@@ -263,6 +263,33 @@ def test_an_entry_that_outlives_its_wheel_keeps_no_neighbour() -> None:
     assert not kept.cancel()
 
 
+@pytest.mark.skipif(aiowheel.accelerated, reason="compiled entries cannot be subclassed")
+def test_an_entry_that_fails_to_drop_its_references_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A dropped wheel reports the error of one entry after it has dropped all entries."""
+
+    class Stubborn(TimerEntry):
+        def drop(self) -> None:
+            raise RuntimeError("stubborn")
+
+    reported: list[BaseException | None] = []
+
+    def report(failure: "sys.UnraisableHookArgs") -> None:
+        reported.append(failure.exc_value)
+
+    monkeypatch.setattr(sys, "unraisablehook", report)
+    wheel = TimingWheel()
+    stubborn, other = Stubborn(5, None), wheel.schedule(6, "kept")
+    wheel.arm(stubborn, 0)
+
+    del wheel
+
+    assert [repr(error) for error in reported] == ["RuntimeError('stubborn')"]
+    assert not stubborn.pending
+    assert other.payload is None
+
+
 def test_an_entry_that_was_used_again_is_not_the_old_one() -> None:
     """A stale reference to a cancelled entry never affects another, though memory is reused."""
     wheel = TimingWheel()

@@ -60,7 +60,9 @@ def test_one_bucket_is_counted_beyond_the_limit() -> None:
     ("level", "slot", "most", "text"),
     [
         (2, 0, 1, "level must be from 0 to 1, got 2"),
+        (-1, 0, 1, "level must be from 0 to 1, got -1"),
         (0, 8, 1, "slot must be from 0 to 7, got 8"),
+        (0, -1, 1, "slot must be from 0 to 7, got -1"),
         (0, 0, 0, "most must be from 1 to 2147483647, got 0"),
         (0, 0, 2**31, "most must be from 1 to 2147483647, got 2147483648"),
     ],
@@ -71,3 +73,32 @@ def test_a_count_out_of_range_is_refused(level: int, slot: int, most: int, text:
     wheel.schedule(45)
     with pytest.raises(ValueError, match=text):
         wheel.count_bucket(level, slot, most)
+
+
+def test_the_limits_of_the_counts_belong_to_the_legal_range() -> None:
+    """One bucket can be counted to 1 or to 2**31 - 1; the map of a level from 1 to 255."""
+    wheel = TimingWheel(tick=10, wheel_size=8)
+    for deadline in (10, 70, *[70] * 299):
+        wheel.schedule(deadline)
+
+    assert wheel.count_bucket(0, 0, 1) == 0
+    assert wheel.count_bucket(0, 7, 1) == 1
+    assert wheel.count_bucket(0, 7, 2**31 - 1) == 300
+    assert wheel.occupancy(1)[0].counts[7] == 1
+    assert wheel.occupancy(255)[0].counts[7] == 255
+    for most in (0, 256):
+        with pytest.raises(ValueError, match=f"most must be from 1 to 255, got {most}"):
+            wheel.occupancy(most)
+
+
+@pytest.mark.parametrize("start", [-95, 1005])
+def test_the_occupancy_of_a_later_block_has_its_times(start: int) -> None:
+    """Each ring's first bucket begins at a multiple of the ring's width after the first tick."""
+    wheel = TimingWheel(tick=10, wheel_size=4, start=start)
+    wheel.schedule(start + 500)
+    wheel.advance(start + 175)
+
+    first = start - 5
+    assert [(level.base - first, level.width) for level in wheel.occupancy(9)] == [
+        *((160, 10), (160, 40), (0, 160))
+    ]
