@@ -87,9 +87,12 @@ class Judge:
         self._session = session
         self._items = {item.nodeid: item for item in session.items}
         self._measure()
-        for try_one in (self._survives, self._survives_alone):  # forks first, because they are fast
-            for work in self._database.pending_work_items:
-                self._try(work, try_one)
+        for work in self._database.pending_work_items:  # forks first, because they are fast
+            self._try(work, self._survives)
+        if self._database.pending_work_items and not self._pass_alone():
+            raise pytest.UsageError("tests that fail in a process of their own must be fixed first")
+        for work in self._database.pending_work_items:
+            self._try(work, self._survives_alone)
         return True
 
     # --- before -----------------------------------------------------------------------------
@@ -179,6 +182,13 @@ class Judge:
 
     def _survives_alone(self, path: Path, _before: str, after: str) -> bool:
         path.write_text(after, "utf-8")
+        try:
+            return self._pass_alone()
+        finally:
+            shutil.copy2(self._pristine / path, path)
+
+    def _pass_alone(self) -> bool:
+        """Run all tests in a process of their own, up to the first failure."""
         command = [sys.executable, "-m", "pytest", *OPTIONS, "-x", *self._tests]
         try:
             # Bytecode files identify a source by its second and size, so none must be written.
@@ -192,8 +202,6 @@ class Judge:
             )
         except subprocess.TimeoutExpired:
             return False
-        finally:
-            shutil.copy2(self._pristine / path, path)
         return done.returncode == 0
 
 
