@@ -343,7 +343,9 @@ docs-version: $(VENV)/.stamp-docs  ## commit the documentation of this version t
 
 .PHONY: coverage
 coverage: build  ## branch coverage of the pure build
+	$(BIN)/coverage erase
 	AIOWHEEL_NO_EXTENSIONS=1 $(BIN)/coverage run -m pytest $(TEST_ARGS)
+	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
 .PHONY: clean

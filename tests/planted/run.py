@@ -90,6 +90,9 @@ def main(words: list[str]) -> int:
     chosen = [
         each for each in all_planted() if not words or any(word in each.name for word in words)
     ]
+    if not chosen:
+        print(f"no planted bug has a name with {' or '.join(words)}", file=sys.stderr)
+        return 2
     missed = simulated = 0
     print(f"{'bug':<34}{'found by':<44}{'seed':>5}{'seconds':>9}")
     with tempfile.TemporaryDirectory() as folder:
