@@ -747,6 +747,29 @@ def test_the_shared_timers_jobs_end_with_the_loop(loops: str) -> None:
     assert stopped == [True]
 
 
+def test_a_tick_of_the_shared_timer_after_its_jobs_were_cancelled(
+    clock_loop: asyncio.SelectorEventLoop,
+) -> None:
+    """`asyncio.run` cancels their task; a later tick ends its schedule and starts no coroutine."""
+    began: list[int] = []
+
+    async def work() -> None:
+        began.append(1)
+
+    async def main() -> Periodic:
+        handle = aiowheel.every(1, work)
+        await asyncio.sleep(0)
+        (jobs,) = (task for task in asyncio.all_tasks() if task.get_name() == "aiowheel-periodic")
+        jobs.cancel()
+        await asyncio.sleep(3)
+        return handle
+
+    handle = clock_loop.run_until_complete(main())
+
+    assert (handle.runs, began) == (1, [])
+    assert handle.cancelled()
+
+
 # --- cancelling the run under way -----------------------------------------------------------
 
 
