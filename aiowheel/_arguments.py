@@ -72,7 +72,7 @@ def checked_str(name: str, value: object) -> str:
 
 
 def refuse_unhashable(name: str, value: object) -> None:
-    """Raise if *value* is not hashable; for the `except` clause of a failed look-up.
+    """Raise if *value* is not hashable; also for the `except` clause of a failed look-up.
 
     Raises:
         TypeError: *value* is not hashable.

@@ -32,11 +32,10 @@ class TimerHandle(asyncio.TimerHandle):
 
     __slots__ = ("notes",)
 
-    notes: DebugNotes | None
+    notes: DebugNotes  # set by `hand_over`
 
     def _run(self) -> None:
-        if self.notes is not None:
-            self.notes.ready = None
+        self.notes.ready = None
         super()._run()
 
 

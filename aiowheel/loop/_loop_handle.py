@@ -210,7 +210,6 @@ class LoopHandle(TimerHandle):
         handle = AsyncioHandle(
             cast(Any, self._when), callback, args, loop, Context() if context is None else context
         )
-        handle.notes = None
         notes = self._notes
         handle._source_traceback = None if notes is None else notes.source_traceback  # type: ignore[attr-defined]
         return handle

@@ -52,9 +52,8 @@ class Threshold:
 
     def leave(self) -> None:
         """Drop the operation; this object stays in the queue or heap as a tombstone."""
-        if self.operation is not None:
-            self.operation = None
-            self.counter.live -= 1
+        self.operation = None
+        self.counter.live -= 1
 
 
 class Counter:

@@ -460,7 +460,7 @@ class Purgatory(OperationOwner):
             TypeError: *key* is not hashable.
             ValueError: The purgatory runs on a `ManualTimer`, which has no loop.
         """
-        _check_key(key)
+        refuse_unhashable("key", key)
         self._open_inbox().put((key, None))
 
     def advance_threadsafe(self, key: Hashable, value: Value) -> None:
@@ -468,7 +468,7 @@ class Purgatory(OperationOwner):
 
         Raises: as `check_and_complete_threadsafe`, and as `advance` for a bad value.
         """
-        _check_key(key)
+        refuse_unhashable("key", key)
         checked = _checked_number("value", value)
         self._open_inbox().put((key, checked))
 
@@ -494,7 +494,7 @@ class Purgatory(OperationOwner):
     def _check(self, key: object, limit: i64) -> int:
         """Check the operations that watch *key* now; return how many completed."""
         if self._busy:
-            _check_key(key)  # raises here, not in the running check
+            refuse_unhashable("key", key)  # raises here, not in the running check
             self._queue.append((key, None, limit))
             return 0
         watchers = self._lists.get(key)
@@ -531,9 +531,7 @@ class Purgatory(OperationOwner):
 
     def _check_link(self, link: Link, key: object) -> bool:
         """Check one operation for *key*; return whether that completed it."""
-        operation = link.operation
-        if operation is None:
-            return False
+        operation = cast(Operation, link.operation)
         if operation._outcome is not _PENDING:  # the operation has ended and is not purged yet
             self._lists.remove(link)
             return False
@@ -646,7 +644,7 @@ class Purgatory(OperationOwner):
 
     def _advance(self, key: object, value: int | float) -> int:
         if self._busy:
-            _check_key(key)  # as in `_check`
+            refuse_unhashable("key", key)  # as in `_check`
             self._queue.append((key, value, FOREVER))
             return 0
         self._busy = True
@@ -1011,15 +1009,6 @@ class Purgatory(OperationOwner):
 
 
 # --- arguments ------------------------------------------------------------------------------
-
-
-def _check_key(key: object) -> None:
-    """Raise TypeError unless *key* is hashable."""
-    try:
-        hash(key)
-    except TypeError:
-        refuse_unhashable("key", key)
-        raise
 
 
 def _checked_number(name: str, value: object) -> int | float:

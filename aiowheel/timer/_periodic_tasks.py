@@ -57,7 +57,7 @@ class PeriodicTasks:
         self._group: TaskGroup | None = None
         self._not_begun: dict[Call, _Run] = {}
         self._withdrawn: set[Call] = set()  # calls that were cancelled before they began
-        self._running: dict[Call, Task[object]] = {}
+        self._running: dict[Call, Task[object] | None] = {}
         self._cut_short: list[Call] = []  # cancelled by the end of the group; continued after it
         self._stop = Event()
         self._ended = False
@@ -147,9 +147,7 @@ class PeriodicTasks:
             call.ended(None)
             return
         error: BaseException | None = None
-        task = current_task()
-        if task is not None:
-            self._running[call] = task
+        self._running[call] = current_task()
         try:
             await awaitable
         except Exception as raised:  # one failing run must end neither the others nor the schedule

@@ -174,11 +174,9 @@ class Timeout:
             self._on_timeout()
 
     def _on_timeout(self) -> None:
-        task = self._task
-        if task is not None:
-            self._expiry = None
-            self._state = _EXPIRING
-            task.cancel()
+        self._expiry = None
+        self._state = _EXPIRING
+        cast("Task[object]", self._task).cancel()
 
     def __repr__(self) -> str:
         if self._state != _ENTERED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import weakref
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -73,6 +73,8 @@ def test_handles_are_in_the_order_of_their_times(loop: asyncio.AbstractEventLoop
     assert asyncios not in {early, late}
     with pytest.raises(TypeError):
         assert early < 2e9  # type: ignore[operator]
+    with pytest.raises(TypeError):
+        assert early <= 2e9  # type: ignore[operator]
 
 
 def test_a_bool_is_a_number_of_seconds(loop: asyncio.AbstractEventLoop) -> None:
@@ -225,6 +227,43 @@ def test_a_due_callback_can_be_cancelled_by_one_due_before_it(
     assert second.cancelled()
     assert ran == []
     assert ("append" in repr(second)) is debug  # the handle still shows the callback there
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_the_text_of_a_due_callback_that_has_not_run(
+    loop: asyncio.AbstractEventLoop,
+    debug: bool,  # noqa: FBT001 - the parameter of the test
+) -> None:
+    """A callback that is due before it sees the same text as while the handle was pending."""
+    loop.set_debug(debug)
+    texts: list[str] = []
+
+    def first() -> None:
+        texts.append(repr(second))
+
+    loop.call_later(0, first)
+    second = loop.call_later(0, nothing)
+    before = repr(second)
+
+    turn(loop)
+
+    assert texts == [before]
+    assert "nothing" in before
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_asyncios_private_names(
+    loop: asyncio.AbstractEventLoop,
+    debug: bool,  # noqa: FBT001 - the parameter of the test
+) -> None:
+    """`_callback` and `_cancelled` have the values that they have on asyncio's handle."""
+    loop.set_debug(debug)
+    handle: Any = loop.call_later(60, nothing)
+    assert (handle._callback, handle._cancelled) == (nothing, False)
+
+    handle.cancel()
+
+    assert (handle._callback, handle._cancelled) == (None, True)
 
 
 @pytest.mark.parametrize("when", [12, 12.0, 12.3456789012345678, True, -1])

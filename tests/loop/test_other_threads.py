@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 
 from aiowheel import ForeignLoopError
-from aiowheel.loop import LoopHandle, new_event_loop
+from aiowheel.loop import LoopHandle, WheelSelectorEventLoop, new_event_loop
 
 
 def nothing() -> None:
@@ -229,6 +229,37 @@ def test_the_loop_closes_before_a_handle_arrives() -> None:
     assert handles[0].cancel()
     assert not handles[0].cancel()
     assert in_thread(handles[1].cancel)
+
+
+def test_the_loop_closes_while_another_thread_cancels() -> None:
+    """`cancel` returns True, because the callback will never run."""
+    main_thread = get_ident()
+    closed = Event()
+    answers: list[bool] = []
+
+    class StoppingLoop(WheelSelectorEventLoop):
+        """A loop that is stopped and closed before a call of another thread reaches it."""
+
+        def call_soon_threadsafe(  # type: ignore[override]
+            self, *args: Any, **options: Any
+        ) -> asyncio.Handle:
+            if get_ident() != main_thread:
+                super().call_soon_threadsafe(self.stop)
+                assert closed.wait(30)
+            return super().call_soon_threadsafe(*args, **options)
+
+    loop = StoppingLoop()
+    handle = cast(LoopHandle, loop.call_later(60, nothing))
+    thread = Thread(target=lambda: answers.append(handle.cancel()))
+    loop.call_soon(thread.start)
+    loop.run_forever()
+    loop.close()
+    closed.set()
+    thread.join(30)
+
+    assert answers == [True]
+    assert handle.cancelled()
+    assert not handle.cancel()
 
 
 def test_a_stopped_loop_is_armed_from_any_thread(loop: asyncio.AbstractEventLoop) -> None:

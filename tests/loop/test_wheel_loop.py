@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
 import aiowheel
+from aiowheel.errors import MissingExtraError
 from aiowheel.loop import WheelEventLoopMixin, WheelSelectorEventLoop, new_event_loop
+from aiowheel.loop._run import _uvloop_class
 
 uvloop = pytest.importorskip("uvloop")
 
@@ -289,6 +292,19 @@ def test_run_uses_the_given_base_loop() -> None:
     for word in ("yes", 0, list[str]()):  # 0 is not False and must not mean "auto"
         with pytest.raises(ValueError, match='True, False or "auto"'):
             new_event_loop(uvloop=cast(bool, word))
+
+
+def test_without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default is asyncio's loop; `uvloop=True` names the extra to install."""
+    monkeypatch.setitem(sys.modules, "uvloop", None)  # the import then raises ImportError
+    _uvloop_class.cache_clear()
+
+    loop = new_event_loop()
+    loop.close()
+
+    assert isinstance(loop, WheelSelectorEventLoop)
+    with pytest.raises(MissingExtraError, match=r"aiowheel\[uvloop\]"):
+        new_event_loop(uvloop=True)
 
 
 def test_the_shared_timer_works_on_a_wheel_loop() -> None:

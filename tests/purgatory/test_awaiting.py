@@ -503,6 +503,38 @@ def test_watching_needs_a_loop() -> None:
         purgatory.watch(Gate(), ["k"])
 
 
+async def test_a_future_that_the_caller_has_settled_keeps_its_result(running: Purgatory) -> None:
+    """The operation stays pending until its own end, which changes nothing in the future."""
+    gate = Gate()
+    waiting, until = running.watch(gate, ["k"]), running.wait_until({"c": 1}, 30)
+    waiting.set_result("mine")
+    until.set_result(False)
+    await asyncio.sleep(0)
+    assert len(running) == 2
+
+    assert gate.force_complete()
+    running.forget("c", error=LookupError)
+
+    assert (await waiting, await until) == ("mine", False)
+    assert (gate.outcome, gate.completions) == (Outcome.COMPLETED, 1)
+    assert counts(running) == NOTHING
+
+
+async def test_debug_mode_reports_an_end_in_another_thread() -> None:
+    """On a `ManualTimer`, which belongs to no thread, the error of the awaiter's loop is raised."""
+    asyncio.get_running_loop().set_debug(True)
+    gate = Gate()
+    purgatory = Purgatory(timer=ManualTimer())
+    waiting = purgatory.watch(gate, ["k"])
+    waiting.add_done_callback(lambda _: None)
+
+    with pytest.raises(RuntimeError, match="Non-thread-safe operation"):
+        await asyncio.to_thread(gate.force_complete)
+
+    assert gate.outcome is Outcome.COMPLETED
+    assert counts(purgatory) == NOTHING
+
+
 async def test_closing_the_timer_raises_in_the_awaiting_task(error_reports: ErrorReports) -> None:
     """The await raises TimerClosedError; the empty purgatory can still be closed."""
     timer = Timer()

@@ -7,7 +7,7 @@ import gc
 import logging
 import pickle
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from typing import Any, cast
 
 import pytest
@@ -340,6 +340,18 @@ async def test_a_failing_on_complete_before_watching_on_a_loop(
     assert [type(context["exception"]) for context in error_reports] == [TypeError]
 
 
+def test_ctrl_c_in_on_complete_before_watching(caplog: pytest.LogCaptureFixture) -> None:
+    """The interrupt passes, the operation has failed, and nothing is logged."""
+    gate = Gate()
+    gate.then = interrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gate.force_complete()
+
+    assert gate.outcome is Outcome.FAILED
+    assert caplog.records == []
+
+
 # --- failing loggers and instruments -------------------------------------------------------------
 
 
@@ -392,6 +404,52 @@ def test_a_failing_logger_is_silent_where_logging_is(
     aiowheel._events.emit("aiowheel.test")
 
     assert capsys.readouterr().err == ""
+
+
+def test_an_operation_that_a_logger_ends_does_not_expire(
+    early_firings: list[dict[str, object]],
+) -> None:
+    """Its deadline came due, and the clock was then set back, which is logged as a defect."""
+
+    class ClockLoop(asyncio.SelectorEventLoop):
+        """A loop whose clock only the test moves."""
+
+        seconds = 1000.0
+
+        def time(self) -> float:
+            return self.seconds
+
+    loop = ClockLoop()
+    first, second = Gate(1), Gate(1)
+    events: list[str] = []
+
+    def set_back() -> None:
+        loop.seconds -= 2
+
+    def end_second(_: object, __: str, event: MutableMapping[str, Any]) -> str:
+        events.append(event["event"])
+        second.force_complete()
+        raise structlog.DropEvent
+
+    async def main() -> None:
+        async with Timer() as timer, Purgatory(timer=timer) as purgatory:
+            for gate in (first, second):
+                assert not purgatory.try_complete_else_watch(gate, ["k"])
+            first.then = set_back
+            loop.seconds += 2
+            while len(purgatory):  # noqa: ASYNC110 - one turn at a time
+                await asyncio.sleep(0)
+
+    structlog.configure(processors=[end_second], cache_logger_on_first_use=False)
+    try:
+        loop.run_until_complete(main())
+    finally:
+        structlog.reset_defaults()
+        loop.close()
+
+    early_firings.clear()
+    assert events == ["aiowheel.fired_early"]
+    assert (first.outcome, second.outcome) == (Outcome.EXPIRED, Outcome.COMPLETED)
 
 
 def test_a_field_that_cannot_be_shown_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -473,6 +531,38 @@ async def test_a_newcomer_after_forgetting_waits_for_the_next_value(timer: Manua
     assert (len(purgatory), purgatory.watched) == (0, 0)
 
 
+@both_loops
+async def test_an_instrument_ends_another_operation_while_the_timer_closes() -> None:
+    """The other operation has the end that the instrument chose."""
+    instrument = CallingInstrument()
+    async with Timer() as timer:
+        purgatory = Purgatory(timer=timer, instruments=[instrument])
+        gates = [watched(purgatory, "k") for _ in range(2)]
+        instrument.hook = lambda: [gate.force_complete() for gate in gates]
+
+    assert {gate.outcome for gate in gates} == {Outcome.CANCELLED, Outcome.COMPLETED}
+    numbers = purgatory.statistics()
+    assert (numbers.pending, numbers.cancelled, numbers.completed) == (0, 1, 1)
+
+
+@both_loops
+async def test_a_check_inside_an_advance_runs_after_it(timer: ManualTimer) -> None:
+    """The call returns 0, and the advance first completes its own waiters."""
+    instrument = CallingInstrument()
+    purgatory = Purgatory(timer=timer, instruments=[instrument])
+    gate = watched(purgatory, "a")
+    gate.open = True
+    waiting = [purgatory.wait_until({"k": number}, 30) for number in (1, 2)]
+    order: list[tuple[object, bool]] = []
+    gate.then = lambda: order.append(("gate", all(each.done() for each in waiting)))
+    instrument.hook = lambda: order.append((purgatory.check_and_complete("a"), gate.is_completed()))
+
+    assert purgatory.advance("k", 2) == 2
+
+    assert order[:3] == [(0, False), (0, False), ("gate", True)]
+    assert gate.outcome is Outcome.COMPLETED
+
+
 # --- Ctrl-C --------------------------------------------------------------------------------------
 
 
@@ -522,6 +612,61 @@ async def test_a_check_inside_a_queued_check_is_queued(running: Purgatory) -> No
 
     assert answers == [0, 0, 0, 2]
     assert (gates[2].outcome, await until) == (Outcome.COMPLETED, True)
+
+
+@pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
+def test_a_second_ctrl_c_delays_the_queued_checks_by_a_turn(loops: str) -> None:
+    """It comes inside a queued check; when the loop runs again, so do the other queued checks."""
+    loop: asyncio.AbstractEventLoop = pytest.importorskip(loops).new_event_loop()
+
+    async def main() -> list[str]:
+        async with Timer() as timer, Purgatory(timer=timer) as purgatory:
+            gates = [watched(purgatory, key) for key in "abc"]
+            for gate in gates:
+                gate.open = True
+
+            def nested() -> None:
+                purgatory.check_and_complete("b")
+                purgatory.check_and_complete("c")
+                interrupt()
+
+            gates[0].then, gates[1].then = nested, interrupt
+            with pytest.raises(KeyboardInterrupt):
+                purgatory.check_and_complete("a")
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return [gate.outcome.name for gate in gates]
+
+    task = loop.create_task(main())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(task)
+
+    assert loop.run_until_complete(task) == ["FAILED", "FAILED", "COMPLETED"]
+    loop.close()
+
+
+async def test_queued_checks_wait_for_a_check_that_runs_the_loop(running: Purgatory) -> None:
+    """An `on_complete` may run the loop, as with nest_asyncio; the queue is not run inside it."""
+    loop: Any = asyncio.get_running_loop()
+    first, other, last = (watched(running, key) for key in "abc")
+    first.open = other.open = last.open = True
+    seen: list[Outcome] = []
+
+    def queue_and_interrupt() -> None:
+        running.check_and_complete("b")
+        interrupt()
+
+    def run_the_loop() -> None:
+        loop._run_once()
+        seen.append(other.outcome)
+
+    first.then, last.then = queue_and_interrupt, run_the_loop
+    with pytest.raises(KeyboardInterrupt):
+        running.check_and_complete("a")
+    assert running.check_and_complete("c") == 1
+
+    assert seen == [Outcome.PENDING]
+    assert other.outcome is Outcome.COMPLETED
 
 
 def test_nested_checks_survive_ctrl_c_without_a_loop(purgatory: Purgatory) -> None:
@@ -610,6 +755,42 @@ def test_ctrl_c_in_a_try_of_watch_leaves_no_trace(
     assert other.try_complete_else_watch(gate, ["a"])
 
 
+def test_ctrl_c_in_an_on_complete_that_watch_calls(
+    purgatory: Purgatory, timer: ManualTimer
+) -> None:
+    """The operation has failed, is nowhere registered, and cannot be watched again."""
+    gate = Gate()
+    gate.open = True
+    gate.then = interrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        purgatory.try_complete_else_watch(gate, ["a", "b"])
+
+    assert gate.outcome is Outcome.FAILED
+    assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+    assert purgatory.statistics().failed == 1
+    with pytest.raises(ValueError, match="can be watched once"):
+        purgatory.try_complete_else_watch(gate, ["a", "b"])
+
+
+@both_loops
+async def test_checks_queued_in_a_slice_survive_ctrl_c(running: Purgatory) -> None:
+    """They run on the next turn of the loop."""
+    first, other = watched(running, "a"), watched(running, "b")
+    first.open = other.open = True
+
+    def nested() -> None:
+        running.check_and_complete("b")
+        interrupt()
+
+    first.then = nested
+    with pytest.raises(KeyboardInterrupt):
+        running.check_and_complete("a", budget=60)
+    await asyncio.sleep(0)
+
+    assert other.outcome is Outcome.COMPLETED
+
+
 @both_loops
 async def test_slices_survive_ctrl_c(running: Purgatory) -> None:
     """The remaining operations are checked on the next turn."""
@@ -640,6 +821,33 @@ async def test_a_refused_sliced_check_leaves_no_bookmark(running: Purgatory) -> 
     link = watchers.next
     assert link is not None
     assert link.next is watchers
+
+
+async def test_the_error_of_a_comparison_of_keys_is_raised(
+    purgatory: Purgatory, timer: ManualTimer
+) -> None:
+    """A TypeError of a key's `__eq__` is not reported as a key that is not hashable."""
+
+    class Incomparable:
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            raise TypeError("not to be compared")
+
+    watched(purgatory, Incomparable())
+    purgatory.wait_until({Incomparable(): 1}, 30)
+    calls: list[Callable[[], object]] = [
+        lambda: purgatory.check_and_complete(Incomparable()),
+        lambda: purgatory.value(Incomparable()),
+        lambda: purgatory.try_complete_else_watch(Gate(), ["a", Incomparable()]),
+    ]
+
+    for call in calls:
+        with pytest.raises(TypeError, match=r"^not to be compared$"):
+            call()
+
+    assert (len(purgatory), purgatory.watched, len(timer)) == (2, 2, 2)
 
 
 WRONG: list[tuple[str, Callable[[Purgatory], object], type[Exception], str]] = [

@@ -231,6 +231,25 @@ def test_a_slice_ends_when_its_budget_is_used_up() -> None:
     assert tried == list(range(8))
 
 
+async def test_a_check_from_within_a_slice_runs_at_its_end(running: Purgatory) -> None:
+    """The call returns 0; the operations of the other key complete in the same slice."""
+    answers: list[tuple[int, bool]] = []
+
+    class Checking(Gate):
+        def on_complete(self) -> None:
+            answers.append((running.check_and_complete("other"), other.is_completed()))
+
+    gate, other = Checking(), Gate()
+    assert not running.try_complete_else_watch(gate, ["k"])
+    assert not running.try_complete_else_watch(other, ["other"])
+    gate.open = other.open = True
+
+    assert running.check_and_complete("k", budget=60) == 1
+
+    assert answers == [(0, False)]
+    assert other.outcome is Outcome.COMPLETED
+
+
 async def test_a_sliced_check_of_an_unknown_key(running: Purgatory) -> None:
     """A key without operations raises no error."""
     assert running.check_and_complete("nobody", budget=0.001) == 0

@@ -232,6 +232,23 @@ async def test_forget_with_an_error_ends_the_waiters(purgatory: Purgatory) -> No
     assert purgatory.advance("other", 1) == 1
 
 
+async def test_forget_spares_a_waiter_that_the_error_function_ends(purgatory: Purgatory) -> None:
+    """That waiter has the result of its own end."""
+    first, second = (purgatory.wait_until({"k": number}, 30) for number in (1, 2))
+    operations = list(purgatory.pending("k"))
+
+    def error() -> Exception:
+        operations[1].force_complete()
+        return LookupError("gone")
+
+    assert not purgatory.forget("k", error=error)
+
+    with pytest.raises(LookupError, match="gone"):
+        await first
+    assert await second
+    assert (purgatory.watched, purgatory.statistics().cancelled) == (0, 1)
+
+
 async def test_forget_refuses_an_error_that_cannot_be_called(purgatory: Purgatory) -> None:
     """The counter keeps its value."""
     purgatory.advance("k", 10)

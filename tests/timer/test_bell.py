@@ -267,6 +267,28 @@ async def test_only_a_bell_that_a_task_awaits_can_be_cancelled() -> None:
         bell.result()
 
 
+async def test_a_class_may_forward_its_await_to_the_bell() -> None:
+    """The task resumes at the ring, as if it awaited the bell itself."""
+    loop = asyncio.get_running_loop()
+    bell = Bell(loop)
+
+    class Forwarding:
+        def __await__(self) -> Generator[Any, Any, None]:
+            yield from bell.__await__()
+
+    async def wait() -> None:
+        await Forwarding()
+
+    task = asyncio.ensure_future(wait())
+    await turn()
+    assert not task.done()
+    loop.call_soon(bell.ring)
+    await turn()
+
+    assert task.done()
+    await task
+
+
 # --- the driver task ------------------------------------------------------------------------
 
 

@@ -112,6 +112,27 @@ def test_an_advance_inside_a_callback_never_turns_time_back() -> None:
     assert timer.time() == 105.0
 
 
+def test_an_interrupted_advance_inside_a_callback_delays_nothing() -> None:
+    """The outer `advance` fires the callbacks that were due together with the interrupting one."""
+    timer = ManualTimer()
+    fired: list[float] = []
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def advance() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            timer.advance(1)
+
+    timer.call_later(1, advance)
+    timer.call_later(1.5, interrupt)
+    for _ in range(3):
+        timer.call_later(1.5, lambda: fired.append(timer.time()))
+
+    assert timer.advance(1.5) == 5
+    assert fired == [1.5] * 3
+
+
 def test_a_cancellation_raised_by_a_callback_is_raised_at_the_end() -> None:
     """A cancellation is raised like any other failure, in a BaseExceptionGroup."""
     timer = ManualTimer()

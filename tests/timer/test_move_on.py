@@ -2,9 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Generator
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import pytest
 import pytest_asyncio
@@ -182,6 +182,33 @@ async def test_a_cancellation_in_the_turn_of_the_deadline_wins(maker: Maker) -> 
         await task
 
     assert blocks[0].expired()
+
+
+async def test_a_context_manager_may_forward_the_await_of_the_exit(maker: Maker) -> None:
+    """A block around it ends at its deadline without an error, as if it were used itself."""
+
+    class Forwarding:
+        def __init__(self) -> None:
+            self.block = maker.move_on_after(0)
+            self.leaving: Awaitable[bool] | None = None
+
+        async def __aenter__(self) -> MoveOn:
+            return await self.block.__aenter__()
+
+        def __aexit__(self, *error: Any) -> Self:
+            self.leaving = self.block.__aexit__(*error)
+            return self
+
+        def __await__(self) -> Generator[Any, Any, bool]:
+            assert self.leaving is not None
+            return (yield from self.leaving.__await__())
+
+    async with Forwarding() as expiring:
+        await forever()
+    async with Forwarding() as ending:
+        pass
+
+    assert [expiring.expired(), ending.expired()] == [True, False]
 
 
 async def test_nests_in_itself_and_in_timeouts(maker: Maker) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import random
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import nullcontext
 from contextvars import ContextVar
 from datetime import timedelta
@@ -307,6 +307,23 @@ def test_a_coroutine_needs_a_loop() -> None:
         timer.advance(1)
 
     assert "no running event loop" in str(caught.value.exceptions[0])
+
+
+def test_an_awaitable_without_a_loop_does_not_end_the_schedule() -> None:
+    """Each tick of a function that returns an object with `__await__` names the missing loop."""
+
+    class Later:
+        def __await__(self) -> Generator[None, None, None]:
+            raise AssertionError
+
+    timer = ManualTimer()
+    handle = timer.every(1, Later)
+
+    for runs in (1, 2):
+        with pytest.raises(ExceptionGroup) as caught:
+            timer.advance(1)
+        assert "no running event loop" in str(caught.value.exceptions[0])
+        assert handle.runs == runs
 
 
 async def test_a_coroutine_on_a_manual_timer(until: Until) -> None:
@@ -728,6 +745,29 @@ def test_the_shared_timers_jobs_end_with_the_loop(loops: str) -> None:
 
     assert cleaned_up == [1]
     assert stopped == [True]
+
+
+def test_a_tick_of_the_shared_timer_after_its_jobs_were_cancelled(
+    clock_loop: asyncio.SelectorEventLoop,
+) -> None:
+    """`asyncio.run` cancels their task; a later tick ends its schedule and starts no coroutine."""
+    began: list[int] = []
+
+    async def work() -> None:
+        began.append(1)
+
+    async def main() -> Periodic:
+        handle = aiowheel.every(1, work)
+        await asyncio.sleep(0)
+        (jobs,) = (task for task in asyncio.all_tasks() if task.get_name() == "aiowheel-periodic")
+        jobs.cancel()
+        await asyncio.sleep(3)
+        return handle
+
+    handle = clock_loop.run_until_complete(main())
+
+    assert (handle.runs, began) == (1, [])
+    assert handle.cancelled()
 
 
 # --- cancelling the run under way -----------------------------------------------------------

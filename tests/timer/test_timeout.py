@@ -6,7 +6,7 @@ CPython's own tests of them run in tests/stdlib.
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -372,6 +372,28 @@ async def test_the_timeout_is_inserted_before_the_first_cancellation_of_a_chain(
             assert isinstance(cancelled.__context__, asyncio.CancelledError)
 
 
+@pytest.mark.skipif(aiowheel.accelerated, reason="compiled code has the constant in it")
+@pytest.mark.parametrize("looks_inside", [True, False])
+async def test_an_error_after_a_handled_cancellation_is_unchanged(
+    looks_inside: bool,  # noqa: FBT001 - the parameter of the test
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The chain of its contexts has no cancellation, so it gets no TimeoutError either."""
+    monkeypatch.setattr("aiowheel.timer._timeout._LOOKS_INSIDE", looks_inside)
+    error = LookupError()
+    async with Timer() as timer:
+        block = timer.timeout(0)
+        with pytest.raises(LookupError) as caught:
+            async with block:
+                with suppress(asyncio.CancelledError):
+                    await forever()
+                raise error
+
+    assert caught.value is error
+    assert error.__context__ is None
+    assert block.expired()
+
+
 # --- what is only ours ----------------------------------------------------------------------
 
 
@@ -509,3 +531,16 @@ async def test_outside_of_a_task_it_is_refused() -> None:
     await asyncio.sleep(0)
 
     assert str(errors[0]) == "Timeout should be used inside a task"
+
+
+async def test_an_exit_without_an_entry_changes_nothing() -> None:
+    """The block can still be entered; a second exit is no error either."""
+    block = aiowheel.timeout(60)
+    await block.__aexit__(None, None, None)
+    assert repr(block) == "<Timeout [created]>"
+
+    async with block:
+        pass
+    await block.__aexit__(None, None, None)
+
+    assert repr(block) == "<Timeout [finished]>"
