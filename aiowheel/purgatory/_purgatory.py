@@ -436,7 +436,9 @@ class Purgatory(OperationOwner):
         if error is not None and counter is not None:
             for operation in counter.operations():
                 if operation._outcome is _PENDING:  # the callback of an earlier one may end it
-                    self.end(operation, _CANCELLED, error())
+                    reason = error()
+                    if operation._outcome is _PENDING:
+                        self.end(operation, _CANCELLED, reason)
         return had_value
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation[Any]]:

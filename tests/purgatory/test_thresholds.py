@@ -249,6 +249,21 @@ async def test_forget_spares_a_waiter_that_the_error_function_ends(purgatory: Pu
     assert (purgatory.watched, purgatory.statistics().cancelled) == (0, 1)
 
 
+async def test_the_error_function_of_forget_may_end_its_own_waiter(purgatory: Purgatory) -> None:
+    """The waiter ends once."""
+    waiter = purgatory.wait_until({"k": 1}, 5)
+
+    def error() -> Exception:
+        waiter.cancel()
+        purgatory.cancel_for_key("k")
+        return LookupError("gone")
+
+    assert not purgatory.forget("k", error=error)
+
+    assert waiter.cancelled()
+    assert purgatory.statistics().cancelled == 1
+
+
 async def test_forget_refuses_an_error_that_cannot_be_called(purgatory: Purgatory) -> None:
     """The counter keeps its value."""
     purgatory.advance("k", 10)
