@@ -342,8 +342,9 @@ def test_a_hangup_replaces_every_worker(store: str, tmp_path: Path) -> None:
         def hang_up() -> str:
             server.process.send_signal(signal.SIGHUP)
             assert server.process.stderr is not None
-            # A failure during the start of Python prints more lines.
-            return next(each for each in server.process.stderr if each.startswith("aiowheel: "))
+            # A failure during the start of Python prints more lines, in parts: the notice may be
+            # behind such a part.
+            return next(each for each in server.process.stderr if "aiowheel: " in each)
 
         first = workers_of(server)
         tokens.write_text("")
