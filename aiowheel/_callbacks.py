@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial
-from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE, isasyncgenfunction
 from types import FunctionType, MethodType
 from typing import Final
 
@@ -53,6 +53,26 @@ def plain_callback(name: str, callback: object, advice: str) -> Callable[..., ob
             f"{safe_repr(callback)}; {advice}"
         )
     return callback
+
+
+def called_or_awaited(name: str, function: object) -> Callable[..., object]:
+    """Return *function* if it is a plain or a coroutine function.
+
+    Args:
+        name: The caller's name of the argument, for the error.
+        function: What the user passed.
+
+    Raises:
+        TypeError: *function* is not callable, or is an asynchronous generator function.
+    """
+    if not callable(function):
+        raise TypeError(f"{name} must be callable, got {safe_repr(function)}")
+    if isasyncgenfunction(function):
+        raise TypeError(
+            f"{name} must be a plain or a coroutine function, got the asynchronous generator "
+            f"function {safe_repr(function)}, of which a call runs nothing; remove its yield"
+        )
+    return function
 
 
 def refuse_coroutine(name: str, result: object, advice: str) -> None:

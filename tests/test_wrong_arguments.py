@@ -60,6 +60,11 @@ async def asynchronous(*_: object) -> bool:
     return True
 
 
+async def asynchronous_generator(*_: object) -> AsyncGenerator[int, None]:
+    """Yield 1; a call alone runs nothing."""
+    yield 1
+
+
 class Wrong(NamedTuple):
     """A wrong value, and the part of the text that shows it; the default is its `repr`."""
 
@@ -218,7 +223,7 @@ def timer_targets(prefix: str, find: Callable[[Env], Any]) -> Iterator[Target]:
         {"period": value(1), "fn": value(do_nothing)},
         {
             "period": PERIOD,
-            "fn": (None, True, 3, "f", Odd()),
+            "fn": (None, True, 3, "f", Odd(), asynchronous_generator),
             "missed": NO_CHOICE,
             "jitter": (*NO_DELAY, -1, 2, math.inf),
             "first": FIRST,

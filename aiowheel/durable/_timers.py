@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Self, TypeVar
 
 from aiowheel._arguments import checked_choice, checked_int, checked_str, safe_repr
+from aiowheel._callbacks import called_or_awaited
 from aiowheel._events import emit
 from aiowheel._printable import is_unicode
 from aiowheel._types import Count, Delay
@@ -287,7 +288,9 @@ class DurableTimers:
             retry: The retries after the function has raised an Exception; default: `Retry()`.
 
         Raises:
-            TypeError: *name* is not a string, or *retry* is not a `Retry`.
+            TypeError: *name* is not a string, or *retry* is not a `Retry`; by the decorator: the
+                function is not callable, or is an asynchronous generator function, of which a call
+                runs nothing.
             ValueError: *name* is out of range, or has a handler already.
         """
         checked = _checked_name("name", name)
@@ -297,8 +300,7 @@ class DurableTimers:
             raise ValueError(f"name must be new, got {name!r}, which has a handler already")
 
         def register(function: F) -> F:
-            if not callable(function):
-                raise TypeError(f"a handler must be callable, got {safe_repr(function)}")
+            called_or_awaited("a handler", function)
             self._handlers[checked] = Handler(function, retry or Retry())
             return function
 

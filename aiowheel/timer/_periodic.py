@@ -12,6 +12,7 @@ from typing import Final, cast
 from mypy_extensions import i64
 
 from aiowheel._arguments import checked_bool, checked_choice, safe_repr
+from aiowheel._callbacks import called_or_awaited
 from aiowheel._types import Switch
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.timer._driver import Driver, TimerTask
@@ -93,9 +94,7 @@ class Periodic(TimerTask):
         function: object,
         args: tuple[object, ...],
     ) -> None:
-        super().__init__(schedule.next_ns, function)
-        if not callable(function):
-            raise TypeError(f"fn must be callable, got {safe_repr(function)}")
+        super().__init__(schedule.next_ns, called_or_awaited("fn", function))
         self._driver = driver
         self._tasks = tasks
         self._schedule = schedule

@@ -271,7 +271,8 @@ class Timer:
 
         Raises:
             ValueError: An argument is out of range.
-            TypeError: An argument is not a number, or *fn* is not callable.
+            TypeError: An argument is not a number, or *fn* is not callable or an asynchronous
+                generator function, of which a call runs nothing.
         """
         driver = self.open_driver()
         tasks = cast(PeriodicTasks, self._tasks)

@@ -710,6 +710,10 @@ async def test_wrong_options_are_refused() -> None:
     timers = timers_on(MemoryStore(), Log())
     with pytest.raises(ValueError, match="'h', which has a handler"):
         timers.handler("h")
+    for function in (3, timers.pending):  # `pending` is an asynchronous generator function
+        bad_handler: Any = function
+        with pytest.raises(TypeError, match="a handler must be"):
+            timers.handler("new")(bad_handler)
     with pytest.raises(DurableTimersClosedError):
         await timers.schedule("a", "h", due=SECOND)
     retry: Any = Retry

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import random
 import sys
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import nullcontext
 from contextvars import ContextVar
 from datetime import timedelta
@@ -222,6 +222,20 @@ def test_a_period_that_is_no_number_is_refused(period: Any) -> None:
         ManualTimer().every(period, lambda: None)
     with pytest.raises(TypeError, match="fn must be callable"):
         ManualTimer().every(1, 5)  # type: ignore[arg-type]
+
+
+def test_an_asynchronous_generator_function_is_refused() -> None:
+    """A call of it runs nothing, so its periodic call would do nothing without an error."""
+
+    async def pages() -> AsyncGenerator[int, None]:
+        yield 1
+
+    timer = ManualTimer()
+    for function in (pages, functools.partial(pages)):
+        with pytest.raises(TypeError, match="fn must be a plain or a coroutine function, got the"):
+            timer.every(1, function)
+
+    assert len(timer) == 0
 
 
 def test_cancelling_ends_it() -> None:
