@@ -216,7 +216,7 @@ class _Server:
                 raise StoreUnavailableError("the store in memory crashed")
 
     def stop_syncing(self) -> None:
-        self.synced = (self.epoch, dict(self.values))
+        self.synced = (self.current_epoch(), dict(self.values))
 
     def crash(self) -> None:
         if self.synced is not None:

@@ -51,6 +51,17 @@ async def test_a_crash_loses_what_was_not_synced() -> None:
     await there.aclose()
 
 
+async def test_the_epoch_of_an_unused_store_stays_at_a_crash() -> None:
+    """The store has begun its epoch before it stops syncing, as a server does when it starts."""
+    store = MemoryCounters()
+    store.stop_syncing()
+    epoch = await store.raise_to({"a": 1})
+
+    store.crash()
+
+    assert await store.read(["a"]) == (epoch, {})
+
+
 @pytest.mark.parametrize(
     ("statements", "values", "hints"),
     [(1, {"a": 1}, []), (2, {"a": 2}, []), (3, {"a": 2}, [{"a": 2}]), (4, {"a": 2}, [{"a": 2}])],
