@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Hashable
 
-from aiowheel.durable import MemoryStore, StoreError
+from aiowheel.durable import DurableTimers, MemoryStore, StoreError
 from aiowheel.testing.simulation import World, step
 
 from .histories import LEASE, NEVER, FaultyLink, History, MemoryPlay, doubt, flaws_of, now
@@ -67,6 +67,8 @@ class DurableWorld(World):
         self.history = self.play.history
         self.history.faulty = True
         self.busy: set[str] = set()
+        self.cancelled: dict[str, DurableTimers] = {}  # whose commit may be under way, by name
+        self.leaving: set[DurableTimers] = set()
         self.number = 0
         for _ in range(self.random.choice((1, 2, 3))):
             await self.play.start()
@@ -91,16 +93,26 @@ class DurableWorld(World):
     def call(self, verb: str) -> None:
         """Start a call of the client of a timer, unless a call is running."""
         name = self.random.choice(_NAMES)
-        if name not in self.busy:
+        if name not in self.busy and self.cancelled.get(name) not in self.leaving:
             self.busy.add(name)
             self.number += 1
             self.spawn(self.client(name, verb), f"{verb} {name} {self.number}")
+
+    def process_for(self, name: str) -> DurableTimers:
+        """Choose a process for the next call: after a cancelled call the same one.
+
+        The cancelled change may be in a commit that is under way. A process makes its changes in
+        order, but another process could make a later change before it.
+        """
+        _, timers = self.random.choice(self.play.processes)
+        last = self.cancelled.get(name)
+        return next((each for _, each in self.play.processes if each is last), timers)
 
     async def client(self, name: str, verb: str) -> None:
         """Make one call; record an unconfirmed change as uncertain."""
         play = self.play
         versions = self.history.versions.setdefault(name, [])
-        _, timers = self.random.choice(play.processes)
+        timers = self.process_for(name)
         losses = self.history.losses
         self.history.changed[name] = NEVER  # not before the call has returned
         try:
@@ -112,10 +124,13 @@ class DurableWorld(World):
                 play.end(versions)
             else:
                 doubt(versions)
+            self.cancelled.pop(name, None)
         except (StoreError, RuntimeError):
             doubt(versions)
+            self.cancelled.pop(name, None)
         except asyncio.CancelledError:
             doubt(versions)
+            self.cancelled[name] = timers
             raise
         finally:
             if self.history.losses != losses:
@@ -143,14 +158,19 @@ class DurableWorld(World):
         elif kind in {"crash", "leave"}:
             if len(play.processes) > 1:
                 del play.processes[place]
-                self.disturb(
-                    play.crash(link, timers) if kind == "crash" else timers.aclose(drain=2)
-                )
+                if kind == "leave":
+                    self.leaving.add(timers)
+                self.disturb(play.crash(link, timers) if kind == "crash" else self.leave(timers))
         elif kind == "process stall":
             link.stalled_until = self.loop.time() + chance.uniform(0, 2 * LEASE)
         else:
             link.faults = 0.3
             self.loop.call_later(chance.uniform(0, 10), self.heal, link)
+
+    async def leave(self, timers: DurableTimers) -> None:
+        """Close a process, which first makes its pending changes."""
+        await timers.aclose(drain=2)
+        self.leaving.remove(timers)
 
     def disturb(self, what: Coroutine[object, object, object]) -> None:
         """Run a change of the processes in a task that faults do not interrupt."""

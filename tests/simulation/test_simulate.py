@@ -74,6 +74,26 @@ def test_stock():
 """
 
 
+FIRST_EVENT = """
+import random
+
+from aiowheel._events import emit
+from aiowheel.testing.simulation import World, simulate, step
+
+
+class Logging(World):
+    @step
+    def log(self):
+        emit("event")
+        self.note(f"drew {random.random()}")
+
+
+first, second = (simulate(Logging, seed=1, steps=3, faults=()) for _ in range(2))
+assert first.error is None
+assert first.trace == second.trace
+"""
+
+
 class Accounts(World):
     """Two accounts; a transfer reads, waits and writes, and may lose another transfer's change."""
 
@@ -162,6 +182,13 @@ def test_every_process_and_both_builds_give_the_same_bytes() -> None:
 
     assert [run.stderr for run in runs] == [""] * len(runs)
     assert len({run.stdout for run in runs}) == 1
+
+
+def test_the_first_run_of_a_process_gives_the_same_bytes() -> None:
+    """The import of the logger at the first event of a run takes no number of the run."""
+    run = run_program("-c", FIRST_EVENT)
+
+    assert run.returncode == 0, run.stderr
 
 
 def test_a_step_makes_the_same_choices_whichever_others_are_left_out() -> None:

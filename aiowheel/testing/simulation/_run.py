@@ -9,6 +9,7 @@ from asyncio.events import _get_running_loop
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from inspect import isawaitable
 from random import Random
 from time import perf_counter
@@ -133,6 +134,7 @@ def checked_steps(steps: object) -> tuple[int, ...]:
 @contextmanager
 def _repeatable(seed: int) -> Generator[None]:
     """Disable the garbage collector and seed the module `random`, so that runs are equal."""
+    import_module("structlog")  # imports rich, which draws random numbers, at the first event
     collects, state = gc.isenabled(), random.getstate()
     gc.disable()
     random.seed(seed)

@@ -68,7 +68,8 @@ class World:
 
     All choices must come from `random` or `happens`; the module `random` is seeded as well. Code
     that depends on the real clock, on the memory address of objects or on the order of a set does
-    not repeat with the seed.
+    not repeat with the seed. Neither does the first run in a process, if it imports a module that
+    draws random numbers: import such a module before.
 
     `setup` and `finish` are coroutine functions, a step may be one; the others are plain functions.
 
