@@ -149,6 +149,9 @@ class Leases:
                     give_up=give_up,
                 )
             answered = self._timer.time()
+            # Without a lease for a while, the process may have missed a crash of the store that
+            # lost commits: the window has to be read again.
+            had_ended = answered >= self._valid_until
             jumped = self._clock.observe(leased.now_us, answered - sent)
             # Changes first: a timer that another process cancelled must not fire under this lease.
             self._window.change(leased.changes)
@@ -156,7 +159,7 @@ class Leases:
             self._valid_until = sent + self._lease
             self._was_valid = True
             self._note_expiry(leased, answered)
-            if self._reset_wanted:
+            if self._reset_wanted or had_ended:
                 self._reset_wanted = False
                 self._window.reset()
             elif jumped:

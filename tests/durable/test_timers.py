@@ -26,7 +26,7 @@ from aiowheel.durable import (
 )
 from aiowheel.durable._operations import Cursor, Operation, Result, Row
 
-from .links import Cut, Transactional
+from .links import Cut, Link, Transactional
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
@@ -530,6 +530,32 @@ async def test_a_stalled_owner_does_no_harm() -> None:
             assert stalled.statistics().acknowledged == 0
             with pytest.raises(TypeError, match="no transactions"):
                 await first.fires[0].ack_in(None)
+
+
+async def test_after_the_end_of_its_lease_an_owner_reads_its_timers_again() -> None:
+    """The store may have lost a commit meanwhile, although the owner's calls only had to wait."""
+
+    class Slow(Link):
+        until = 0.0
+
+        async def before(self) -> None:
+            await asyncio.sleep(max(0.0, self.until - now()))
+
+    base, log = MemoryStore(partitions=1), Log()
+    store = Slow(base)
+    async with timers_on(store, log, lease=9) as timers:
+        await timers.schedule("a", "h", due=SECOND)
+        base.stop_syncing()
+        await asyncio.sleep(2)
+        assert log.names == ["a"]
+        store.until = now() + 20
+        base.crash()  # the timer is pending again
+        await asyncio.sleep(30)
+
+        assert log.names == ["a", "a"]
+        assert log.fires[0].id == log.fires[1].id
+        assert (await timers.summary()).pending == 0
+        assert timers.statistics().store_errors == 0
 
 
 async def test_one_bad_row_fails_alone() -> None:
