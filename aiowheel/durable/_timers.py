@@ -268,7 +268,7 @@ class DurableTimers:
             self._counts.cancelled += 1
         elif result == "done" or result == "gone":  # noqa: PLR1714 - typed as a union
             assert isinstance(operation, Settle)
-            self._window.end(operation.id, operation.gen)
+            self._window.end(operation.id, operation.gen, is_gone=result == "gone")
 
     def _on_failure(self, error: StoreError) -> None:
         emit("aiowheel.durable_store_error", call="commit", error=repr(error))

@@ -91,6 +91,7 @@ class Window:
         self._reading_until_us = _NOT_YET_US
         # The latest generation and attempt of each row that commits changed during the read.
         self._touched: dict[int, tuple[float, float]] = {}
+        self._gone: set[int] = set()  # rows of which the store had no such version during the read
         #: Returns whether pages may be read; `DurableTimers` sets it to the leases' check.
         self.may_read: Callable[[], bool] = lambda: True
         #: Returns whether there is room for another page; `DurableTimers` sets it to the runner's.
@@ -114,9 +115,17 @@ class Window:
         self._touch(row_id, (_NEVER, _NEVER))
         self._forget(row_id)
 
-    def end(self, row_id: int, gen: int) -> None:
-        """Record that the fire of this generation has ended; a later one may be in memory."""
+    def end(self, row_id: int, gen: int, *, is_gone: bool) -> None:
+        """Record that the fire of this generation has ended; a later one may be in memory.
+
+        Args:
+            row_id: The id of the timer.
+            gen: The generation that has fired.
+            is_gone: Whether the store no longer had that generation.
+        """
         self._touch(row_id, (gen, _NEVER))
+        if is_gone and self._reading_until_us != _NOT_YET_US:
+            self._gone.add(row_id)
 
     def _touch(self, row_id: int, version: tuple[float, float]) -> None:
         if self._reading_until_us != _NOT_YET_US:
@@ -236,7 +245,9 @@ class Window:
         finally:
             self._reading_until_us = _NOT_YET_US
             touched, self._touched = self._touched, {}
+            gone, self._gone = self._gone, set()
         read: list[Row] = []
+        is_uncertain = False
         for (part, held), rows in zip(behind, pages, strict=True):
             if self.held.get(part) is not held:
                 continue  # the partition was lost or reset meanwhile
@@ -247,6 +258,11 @@ class Window:
             # A page may be older than the commits that ended during the read.
             if (row.gen, row.attempt) > touched.get(row.id, (0, 0)):
                 self._take(row)
+            elif row.id in gone:
+                # Or the store has lost commits in a crash, and this version exists again.
+                is_uncertain = True
+        if is_uncertain:
+            self.reset()
 
     def _take(self, row: Row) -> None:
         entry = self.resident.get(row.id)

@@ -558,6 +558,46 @@ async def test_after_the_end_of_its_lease_an_owner_reads_its_timers_again() -> N
         assert timers.statistics().store_errors == 0
 
 
+async def test_a_timer_that_a_crash_has_restored_fires_although_a_newer_one_has_fired() -> None:
+    """The newer one ends while the restored one is read, which looks like an outdated page."""
+    read, released, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Held(Cut):
+        async def page(
+            self, cursors: Sequence[Cursor], until_us: int, limit: int
+        ) -> list[list[Row]]:
+            pages = await super().page(cursors, until_us, limit)
+            if any(row.payload == b"old" for rows in pages for row in rows):
+                read.set()
+                await released.wait()
+            return pages
+
+    base, log = MemoryStore(partitions=1), Log()
+
+    async def slow(fire: Fire) -> None:
+        log(fire)
+        await ended.wait()
+
+    store = Held(base)
+    async with timers_on(store, slow, lease=9, window=60) as timers:
+        await timers.schedule("a", "h", due=50 * SECOND, payload=b"old")
+        base.stop_syncing()
+        await timers.schedule("a", "h", due=SECOND, payload=b"new")
+        await asyncio.sleep(2)
+        base.crash()
+        store.mode = "before"
+        with pytest.raises(StoreError):
+            await timers.cancel("b")  # the timers are read again
+        store.mode = ""
+        await read.wait()
+        ended.set()
+        await asyncio.sleep(1)
+        released.set()
+        await asyncio.sleep(60)
+
+        assert [fire.payload for fire in log.fires] == [b"new", b"old"]
+
+
 async def test_one_bad_row_fails_alone() -> None:
     """The other rows of the same commit are written."""
 
