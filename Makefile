@@ -180,7 +180,7 @@ soak: build  ## run mixed work for MINUTES=20 on each loop; all counts must agre
 		$(BIN)/python -m tests.soak.soak "$$loop" --minutes $(MINUTES) || failed=1; done; [ -z "$$failed" ]
 
 # Without a wheel of atheris each target prints one line and is skipped.
-FUZZ_TARGETS ?= archive connection frames operations pieces request table times tokens units wheel
+FUZZ_TARGETS ?= connection files frames operations pieces request table times tokens units wheel
 .PHONY: fuzz
 fuzz: build  ## feed each target with mutated bytes for MINUTES=20, and print which of its lines they reach
 	$(PIP) install --quiet --only-binary=:all: --group fuzz || true

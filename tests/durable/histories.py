@@ -114,6 +114,10 @@ class History:
             if changed >= since:
                 self.lose_changes(name)
 
+    def tokens_of(self, fire_id: str) -> set[bytes]:
+        """Return the tokens of the fires that have begun with an id: several after a loss."""
+        return {begun.token for begun in self.begun if begun.id == fire_id}
+
     def lose_changes(self, name: str) -> None:
         """Record that changes of a timer may be lost, so that any version may exist."""
         for version in self.versions[name]:

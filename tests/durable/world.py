@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Hashable
 
 from aiowheel.durable import DurableTimers, MemoryStore, StoreError
+from aiowheel.durable._operations import Result, Settle
 from aiowheel.testing.simulation import World, step
 
 from .histories import LEASE, NEVER, FaultyLink, History, MemoryPlay, doubt, flaws_of, now
@@ -36,6 +37,16 @@ class CrashingStore(MemoryStore):
         """Record the time since which commits will be lost."""
         super().stop_syncing()
         self.since = now()
+
+    def _settle(self, settle: Settle) -> Result:
+        """Record a timer that is ended by the fire of a lost timer with the same id."""
+        row = self._rows.get(settle.id)
+        result = super()._settle(settle)
+        if row is not None and result == "done" and self.history.losses:
+            if row.payload not in self.history.tokens_of(row.identity()):
+                self.history.losses += 1  # its client may wait for the answer of the same commit
+                self.history.lose_changes(row.name)
+        return result
 
     def crash(self, down: float = LEASE) -> None:
         """Lose the commits since that time."""

@@ -1,12 +1,13 @@
-"""Fuzz targets: tables, archives and times as files contain them."""
+"""Fuzz targets: tables, folders, archives and times."""
 
 from __future__ import annotations
 
 import gzip
 import io
+import socket
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,12 +26,17 @@ from aiowheel.readers import (
     pieces_of,
     time_parser,
 )
-from aiowheel.readers._inputs import Source, Sources, sources_of
+from aiowheel.readers._inputs import Source, Sources
 
 from .draw import Draw, check_reason
 
 TEXT_FORMATS = (Format.CSV, Format.TSV, Format.NDJSON, Format.CLF, Format.ZEEK)
-ARCHIVES = ("a.csv.gz", "a.tar.gz", "a.tgz", "a.log", "a.ndjson", "a.tsv.gz", "a")
+FILES = (
+    *("a.csv.gz", "a.tar.gz", "a.tgz", "a.log", "a.ndjson", "a.tsv.gz", "a", "a.parquet"),
+    *("sub/a.csv", "sub/.hidden.csv", "_SUCCESS"),
+)
+PATTERNS = (".", "a*", "sub", "**", "nothing", "", "*.gz", "a.csv.gz", "[", "a" * 300, "\0", *FILES)
+MEMBERS = ("inside.csv", "access_log", ".hidden.csv", "b.log.gz", "c.ndjson")
 Seen = tuple[list[tuple[int, str]], list[Reject], str]
 
 
@@ -42,21 +48,22 @@ def table(data: bytes) -> None:
     check_rows(_TableSource(form, draw.rest()), form, written, unit)
 
 
-def archive(data: bytes) -> None:
-    """A file of any name is read, compressed or not, damaged or not."""
+def files(data: bytes) -> None:
+    """Files of any names are read through any paths, compressed or not, damaged or not."""
     draw = Draw(data)
-    name = draw.choice(ARCHIVES)
-    packing = draw.number(0, 3)
-    at, flip = draw.number(0, 2_000), draw.number(0, 255)
-    content = draw.rest()
-    if packing >= 2:
-        content = _tar(content)
-    if packing % 2:
-        content = gzip.compress(content, mtime=0)
-    damaged = bytearray(content)
-    if flip and at < len(damaged):
-        damaged[at] ^= flip
-    check_rows(_FileSource(name, bytes(damaged)), None, TimeFormat.EPOCH, Unit.S)
+    form = draw.choice((None, *TEXT_FORMATS, Format.PARQUET))
+    patterns = [draw.choice(PATTERNS) for _ in range(draw.number(1, 2))]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for _ in range(draw.number(1, 3)):
+            _make_file(draw, folder / draw.choice(FILES))
+        try:
+            inputs = Inputs([each and str(folder / each) for each in patterns], form)
+        except BadInputError as error:
+            check_reason(error)
+            return
+        check_rows(inputs, form, TimeFormat.EPOCH, Unit.S)
+        assert 0 <= inputs.bytes_read <= inputs.total_bytes
 
 
 def pieces(data: bytes) -> None:
@@ -128,19 +135,6 @@ class _TableSource:
         yield Source("table", self._form, io.BytesIO(self._content))
 
 
-class _FileSource:
-    """One file in memory, which may hold several tables."""
-
-    def __init__(self, name: str, content: bytes) -> None:
-        self._name = name
-        self._content = content
-
-    def sources(self) -> Iterator[Source]:
-        """Yield the tables inside."""
-        raw: io.RawIOBase = io.BytesIO(self._content)  # type: ignore[assignment]
-        yield from sources_of(self._name, io.BufferedReader(raw), None)
-
-
 def check_rows(inputs: Sources, form: Format | None, written: TimeFormat, unit: Unit) -> Seen:
     """Read everything; check that every row is usable and every count correct."""
     rejects: list[Reject] = []
@@ -172,10 +166,47 @@ def check_rows(inputs: Sources, form: Format | None, written: TimeFormat, unit: 
     return taken, rejects, error
 
 
-def _tar(content: bytes) -> bytes:
+def _make_file(draw: Draw, path: Path) -> None:
+    """Create a file with drawn content, or something that only looks like a file."""
+    path.parent.mkdir(exist_ok=True)
+    if path.exists() or path.is_symlink():
+        return
+    kind = draw.number(0, 7)
+    if kind < len(ODD):
+        ODD[kind](path)
+        return
+    packing = draw.number(0, 3)
+    content = _tar(draw) if packing >= 2 else draw.take(draw.number(0, 200))
+    if packing % 2:
+        content = gzip.compress(content, mtime=0)
+    damaged = bytearray(content)
+    at, flip = draw.number(0, 2_000), draw.number(0, 255)
+    if at < len(damaged):
+        damaged[at] ^= flip
+    path.write_bytes(damaged)
+
+
+def _make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+
+
+#: What a folder may hold instead of a file: a folder, a link to nothing, a loop of links, a socket.
+ODD: tuple[Callable[[Path], object], ...] = (
+    Path.mkdir,
+    lambda path: path.symlink_to("missing"),
+    lambda path: path.symlink_to(path.name),
+    _make_socket,
+)
+
+
+def _tar(draw: Draw) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
-        member = tarfile.TarInfo("inside.csv")
-        member.size = len(content)
-        archive.addfile(member, io.BytesIO(content))
+        for _ in range(draw.number(1, 2)):
+            member = tarfile.TarInfo(draw.choice(MEMBERS))
+            member.type = draw.choice((tarfile.REGTYPE, tarfile.REGTYPE, tarfile.DIRTYPE))
+            content = draw.take(draw.number(0, 200))
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
     return packed.getvalue()

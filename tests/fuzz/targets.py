@@ -11,7 +11,6 @@ from . import core, readers, service
 
 #: Inputs on which a target has failed, in a folder of its name; they stay, as tests.
 FAILURES = Path(__file__).parent / "failures"
-PACKINGS = tuple(product(range(4), range(4)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +61,11 @@ _ALL = (
         "readers/_json_paths.py",
     ),
     _target(
-        readers.archive,
-        [bytes([name, packing, 0, 0, 0]) + b"key,t\nk,5\n" for name, packing in PACKINGS],
+        readers.files,
+        [
+            bytes([form, 0, path, 0, name, 4, packing]) + b"\12\0key,t\nk,5\n"
+            for form, path, name, packing in product((0, 4), (0, 4), range(3), range(2))
+        ],
         "readers/_inputs.py",
     ),
     _target(
