@@ -6,8 +6,9 @@ A program that `mutants` runs, in a copy of the tree:
 
 pytest collects the tests once and then calls the plugin below instead of running them. The plugin
 records which functions each test calls and how long the test takes. For each mutant, a fork gets
-the changed functions and runs the tests that call them, the quickest first, up to the first
-failure. A mutant outside functions, or of a function that no test calls, gets its own process.
+the changed functions and runs the tests that call them, up to the first failure: first those that
+have killed other mutants of these functions, then the quickest. A mutant outside functions, or of a
+function that no test calls, gets its own process.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import difflib
 import faulthandler
 import importlib
 import json
+import mmap
 import os
 import resource
 import shutil
@@ -24,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
@@ -81,6 +84,9 @@ class Judge:
         self._items: dict[str, pytest.Item] = {}
         self._quick: list[str] = []  # the names of tests, the quickest first
         self._calls: dict[str, set[str]] = {}  # the places of functions, by the name of a test
+        # The tests that have killed a mutant of a function, the latest last; a dict, as a set.
+        self._killers: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self._running = mmap.mmap(-1, 4)  # the place of the running test in its list; for the parent
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the tests on every mutant without a result."""
@@ -159,8 +165,19 @@ class Judge:
         except SyntaxError:
             return False
         changed = {_place(function.__code__) for function, _ in swap}
-        tests = [name for name in self._quick if not changed.isdisjoint(self._calls[name])]
-        return in_fork(lambda: self._pass_with(swap, tests)) if tests else None
+        killers = [name for place in changed for name in reversed(self._killers[place])]
+        quick = [name for name in self._quick if not changed.isdisjoint(self._calls[name])]
+        tests = list(dict.fromkeys(killers + quick))
+        if not tests:
+            return None
+        self._running[:] = bytes(4)
+        if in_fork(lambda: self._pass_with(swap, tests)):
+            return True
+        killer = tests[int.from_bytes(self._running[:], "little")]
+        for place in changed & self._calls[killer]:
+            self._killers[place].pop(killer, None)
+            self._killers[place][killer] = None
+        return False
 
     def _pass_with(self, swap: Swap, tests: Sequence[str]) -> bool:
         for function, code in swap:
@@ -169,7 +186,8 @@ class Judge:
 
     def _pass(self, names: Sequence[str]) -> bool:
         """Run tests up to the first failure; if a test takes too long, this process exits."""
-        for name, following in zip(names, [*names[1:], None], strict=True):
+        for place, (name, following) in enumerate(zip(names, [*names[1:], None], strict=True)):
+            self._running[:] = place.to_bytes(4, "little")
             faulthandler.dump_traceback_later(self._patience, exit=True)
             item = self._items[name]
             item.ihook.pytest_runtest_protocol(
