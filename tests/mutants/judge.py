@@ -86,7 +86,7 @@ class Judge:
         self._calls: dict[str, set[str]] = {}  # the places of functions, by the name of a test
         # The tests that have killed a mutant of a function, the latest last; a dict, as a set.
         self._killers: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        self._running = mmap.mmap(-1, 4)  # the place of the running test in its list; for the parent
+        self._running = mmap.mmap(-1, 4)  # the place of a fork's running test in its list
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the tests on every mutant without a result."""
