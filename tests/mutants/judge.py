@@ -45,7 +45,7 @@ OPTIONS = ("-q", "-p", "no:cacheprovider", "-m", "not slow")
 #: Seconds of processor time; a test that takes more is left out.
 SLOW = 0.25
 #: Real seconds after which a test counts as hanging, which mutants may cause.
-PATIENCE = 30.0
+PATIENCE = 8.0
 _MOST_MEMORY = 4 << 30  # bytes; a mutant may allocate endlessly
 
 
