@@ -8,6 +8,7 @@ import socket
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from aiowheel.readers import (
     time_parser,
 )
 from aiowheel.readers._inputs import Source, Sources
+from aiowheel.readers._times import duration_in_unit
 
 from .draw import Draw, check_reason
 
@@ -92,6 +94,9 @@ def times(data: bytes) -> None:
     """A time in text is a whole number of the unit, or is refused with a reason."""
     draw = Draw(data)
     written, unit = draw.choice(tuple(TimeFormat)), draw.choice(tuple(Unit))
+    if draw.number(0, 1):
+        _check_duration(_duration(draw), unit)
+        return
     text = draw.rest().decode("utf-8", "surrogateescape")
     try:
         moment = time_parser(written, unit)(text)
@@ -102,6 +107,23 @@ def times(data: bytes) -> None:
     assert moment >= 0
     if written is TimeFormat.EPOCH:
         assert str(moment) == (text.lstrip("0") or "0")
+
+
+def _duration(draw: Draw) -> float:
+    kind = draw.number(0, 2)
+    return (True, draw.number(0, 2**33) / 1000)[kind - 1] if kind else draw.real()
+
+
+def _check_duration(seconds: float, unit: Unit) -> None:
+    """A duration is a whole number of the unit, by its printed digits, or is refused."""
+    try:
+        duration = duration_in_unit(seconds, unit)
+    except (TypeError, ValueError) as error:
+        check_reason(error, "timeout must be ")
+        return
+    assert type(seconds) is not bool
+    assert 0 < duration <= LATEST_TIME
+    assert Decimal(duration).scaleb(-unit.digits) == Decimal(repr(seconds))
 
 
 def operations(data: bytes) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from struct import pack
 
 from . import core, readers, service
 
@@ -76,10 +77,16 @@ _ALL = (
     _target(
         readers.times,
         [
-            b"\0\0017",
-            b"\1\0031.5",
-            b"\2\0032000-01-02T03:04:05.6+01:00",
-            b"\3\0[10/Oct/2000:13:55:36 -0700]",
+            b"\0\0\0007",
+            b"\1\3\0001.5",
+            b"\2\3\0002000-01-02T03:04:05.6+01:00",
+            b"\3\0\0[10/Oct/2000:13:55:36 -0700]",
+            *(b"\0\0\1" + kind for kind in (b"\0", b"\1\1", b"\2")),
+            *(
+                bytes((0, unit, 1, 0)) + pack("<d", time)
+                for unit in (0, 1)
+                for time in (1.5, 2**64)
+            ),
         ],
         "readers/_times.py",
     ),
@@ -100,14 +107,22 @@ _ALL = (
         [b"\0\x81\x85\0\0\0\0hello", b"\0\x89\x80abcd\x88\x82\0\0\0\0\3\xe8"],
         "serve/_subscription.py",
     ),
-    _target(core.units, [b"\0" + bytes(7) + b"@", b"\1\1", b"\2\1"], "_units.py"),
+    _target(
+        core.units,
+        [b"\0" + bytes(7) + b"@", *(bytes((kind, 1, 1)) for kind in range(6))],
+        "_units.py",
+    ),
     _target(
         core.wheel,
-        [b"\0\6" + bytes(range(60)), b"\1\0" + bytes(range(255, 0, -1))],
+        [
+            b"\0\6" + bytes(range(60)),
+            b"\1\6" + bytes(8) + bytes(range(6, 13)) * 30,
+            b"\1\0" + bytes(range(255, 0, -1)),
+        ],
         "wheel/_wheel.py",
         "wheel/_level.py",
         "wheel/_bucket.py",
     ),
-    _target(core.tokens, [b"epoch:5", b"a:b:", b":"], "shared/_tokens.py"),
+    _target(core.tokens, [b"\0epoch:5", b"\0a:b:", b"\0:", b"\2", b"\3"], "shared/_tokens.py"),
 )
 TARGETS = {target.run.__name__: target for target in _ALL}
