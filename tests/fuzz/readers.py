@@ -7,11 +7,15 @@ import io
 import socket
 import tarfile
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+from unittest.mock import patch
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.rows import rows_of_lines
@@ -21,9 +25,11 @@ from aiowheel.readers import (
     Format,
     Inputs,
     Reject,
+    Tally,
     TimedRows,
     TimeFormat,
     Unit,
+    _table,
     pieces_of,
     time_parser,
 )
@@ -40,14 +46,133 @@ FILES = (
 PATTERNS = (".", "a*", "sub", "**", "nothing", "", "*.gz", "a.csv.gz", "[", "a" * 300, "\0", *FILES)
 MEMBERS = ("inside.csv", "access_log", ".hidden.csv", "b.log.gz", "c.ndjson")
 Seen = tuple[list[tuple[int, str]], list[Reject], str]
+#: The names of the key column, and of the time column.
+COLUMNS: tuple[tuple[str | tuple[str, ...], str], ...] = (
+    (("key", "conn[].id"), "t"),
+    ("host", "time"),
+    ("id", "ts"),
+    (("x", "conn[].id", "conn[].of.id"), "conn[].t"),
+    ("a.key", "a.b.t"),
+)
+KINDS = (
+    *(pa.int64(), pa.string(), pa.timestamp("ms"), pa.timestamp("ns"), pa.float64()),
+    *(pa.dictionary(pa.int32(), pa.string()), pa.large_string()),
+)
+
+
+class Rules(NamedTuple):
+    """The options of `TimedRows`."""
+
+    key: str | tuple[str, ...]
+    time: str
+    written: TimeFormat = TimeFormat.EPOCH
+    unit: Unit = Unit.S
+    earliest: int = 0
+    latest: int = LATEST_TIME
+    strict: bool = False
+    allow_empty: bool = True
+    puts_aside: bool = True
+
+    def rows(self, inputs: Sources, rejects: list[Reject]) -> TimedRows:
+        """Return the rows of these inputs; bad ones become *rejects*."""
+        return TimedRows(
+            inputs,
+            key=self.key,
+            time=self.time,
+            parse_time=time_parser(self.written, self.unit),
+            unit=self.unit,
+            earliest=self.earliest,
+            latest=self.latest,
+            strict=self.strict,
+            allow_empty=self.allow_empty,
+            put_aside=rejects.append if self.puts_aside else None,
+        )
 
 
 def table(data: bytes) -> None:
-    """A table of any format yields rows and rejects, or raises `BadInputError`."""
+    """A table of any format yields rows and rejects, or raises `BadInputError`.
+
+    The reader that takes over the results of another one raises the same error, or has the same
+    counts.
+    """
     draw = Draw(data)
-    form, written = draw.choice(TEXT_FORMATS), draw.choice(tuple(TimeFormat))
-    unit = draw.choice(tuple(Unit))
-    check_rows(_TableSource(form, draw.rest()), form, written, unit)
+    form = draw.choice((*TEXT_FORMATS, Format.PARQUET))
+    rules = _rules(draw)
+    is_cut = draw.number(0, 7) == 1
+    content = _parquet(draw) if form is Format.PARQUET and draw.number(0, 3) else draw.rest()
+    source = _TableSource(form, content, is_cut=is_cut)
+    rejects: list[Reject] = []
+    with patch.object(_table, "_BATCH_ROWS", 2):
+        rows = rules.rows(source, rejects)
+        error = _check_read(rows, rejects, rules)[2]
+        other = _taken_over(rules, source, form, error)
+    assert rows.reads_whole_numbers == (rules.written is TimeFormat.EPOCH)
+    if not error:
+        assert _counts(other) == _counts(rows)
+
+
+def _rules(draw: Draw) -> Rules:
+    written, unit = draw.choice(tuple(TimeFormat)), draw.choice(tuple(Unit))
+    key, time = draw.choice(COLUMNS)
+    if not draw.number(0, 1):
+        return Rules(key, time, written, unit)
+    return Rules(
+        key,
+        time,
+        written,
+        unit,
+        earliest=draw.number(0, 9),
+        latest=draw.choice((LATEST_TIME, 7)),
+        strict=draw.number(0, 3) == 1,
+        allow_empty=draw.number(0, 1) == 1,
+        puts_aside=draw.number(0, 1) == 1,
+    )
+
+
+def _parquet(draw: Draw) -> bytes:
+    """Return a Parquet file with columns of drawn types, whose texts may be no UTF-8."""
+    columns: list[Any] = []
+    names = [draw.choice(("key", "t", "conn[].id", "T")) for _ in range(draw.number(0, 3))]
+    count = draw.number(0, 5)
+    for _ in names:
+        if draw.number(0, 1):
+            texts = [draw.take(draw.number(0, 3)) for _ in range(count)]
+            columns.append(pa.array(texts, pa.binary()).view(pa.string()))
+        else:
+            numbers = [draw.choice((None, draw.number(0, 9), 2**59)) for _ in range(count)]
+            whole = pa.array(numbers, pa.int64())
+            kind = draw.choice(KINDS)
+            is_text = pa.types.is_dictionary(kind)
+            plain = whole.cast(pa.string()) if is_text else whole
+            columns.append(plain.cast(kind, safe=False))
+    packed = io.BytesIO()
+    pq.write_table(pa.Table.from_arrays(columns, names=names), packed)
+    return packed.getvalue()
+
+
+def _taken_over(rules: Rules, source: Sources, form: Format, error: str) -> TimedRows:
+    """Return rows that take over what other rows have found; check that *error* is the same."""
+    found: list[Reject | Tally | BadInputError] = []
+    other = rules.rows(source, []).by_the_same_rules(source, found.append)
+    try:
+        deque(other.batches(), 0)
+    except BadInputError as refused:
+        found.append(refused)
+    else:
+        found.append(Tally("table", form, other.accepted, ends_source=True))
+    rows = rules.rows(source, [])
+    again = ""
+    try:
+        rows.take_over(found)
+    except BadInputError as refused:
+        again = str(refused)
+    assert again == error
+    return rows
+
+
+def _counts(rows: TimedRows) -> tuple[object, ...]:
+    counts = rows.files, rows.accepted, rows.rejected, rows.irregular
+    return *counts, rows.rejects, rows.irregularities
 
 
 def files(data: bytes) -> None:
@@ -64,7 +189,7 @@ def files(data: bytes) -> None:
         except BadInputError as error:
             check_reason(error)
             return
-        check_rows(inputs, form, TimeFormat.EPOCH, Unit.S)
+        check_rows(inputs, form)
         assert 0 <= inputs.bytes_read <= inputs.total_bytes
 
 
@@ -76,13 +201,13 @@ def pieces(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"table.{'log' if form is Format.CLF else form.value}")
         path.write_bytes(draw.rest())
-        whole = check_rows(Inputs([str(path)], form), form, TimeFormat.EPOCH, Unit.S)
+        whole = check_rows(Inputs([str(path)], form), form)
         try:
             cut = pieces_of(Inputs([str(path)], form), lambda all_: [p.scan() for p in all_], size)
         except BadInputError as error:
             check_reason(error, whole[2])
             return
-        each = [check_rows(piece, form, TimeFormat.EPOCH, Unit.S) for piece in cut]
+        each = [check_rows(piece, form) for piece in cut]
     errors = [error for _, _, error in each if error]
     assert errors[:1] == ([whole[2]] if whole[2] else [])
     if not errors:
@@ -146,31 +271,31 @@ def operations(data: bytes) -> None:
 
 
 class _TableSource:
-    """One table in memory."""
+    """One table in memory, which may be the rest of a gzip file that was cut off."""
 
-    def __init__(self, form: Format, content: bytes) -> None:
+    def __init__(self, form: Format, content: bytes, *, is_cut: bool) -> None:
         self._form = form
         self._content = content
+        self._is_cut = is_cut
 
     def sources(self) -> Iterator[Source]:
         """Yield the table."""
-        yield Source("table", self._form, io.BytesIO(self._content))
+        data: BinaryIO = io.BytesIO(self._content)
+        if self._is_cut:
+            packed = io.BytesIO(gzip.compress(self._content, mtime=0)[:-8])
+            data = cast("BinaryIO", gzip.GzipFile(fileobj=packed))
+        yield Source("table", self._form, data)
 
 
-def check_rows(inputs: Sources, form: Format | None, written: TimeFormat, unit: Unit) -> Seen:
+def check_rows(inputs: Sources, form: Format | None) -> Seen:
     """Read everything; check that every row is usable and every count correct."""
+    names = {Format.CLF: COLUMNS[1], Format.ZEEK: COLUMNS[2]}
+    rules = Rules(*(names.get(form, COLUMNS[0]) if form is not None else COLUMNS[0]))
     rejects: list[Reject] = []
-    names = {Format.CLF: ("host", "time"), Format.ZEEK: ("id", "ts")}
-    key, time = names.get(form, ("key", "t")) if form is not None else ("key", "t")
-    rows = TimedRows(
-        inputs,
-        key=(key, "conn[].id"),
-        time=time,
-        parse_time=time_parser(written, unit),
-        unit=unit,
-        allow_empty=True,
-        put_aside=rejects.append,
-    )
+    return _check_read(rules.rows(inputs, rejects), rejects, rules)
+
+
+def _check_read(rows: TimedRows, rejects: list[Reject], rules: Rules) -> Seen:
     taken: list[tuple[int, str]] = []
     error = ""
     try:
@@ -180,10 +305,14 @@ def check_rows(inputs: Sources, form: Format | None, written: TimeFormat, unit: 
         check_reason(refused)
         error = str(refused)
     for moment, each in taken:
-        assert 0 <= moment <= LATEST_TIME
+        assert rules.earliest <= moment <= rules.latest
         assert each
         each.encode()
-    assert sum(not reject.used for reject in rejects) == rows.rejected
+    if rules.strict:
+        assert error or not (rows.rejected or rows.irregular)
+    elif rules.puts_aside:
+        assert sum(not reject.used for reject in rejects) == rows.rejected
+        assert sum(reject.used for reject in rejects) == rows.irregular
     assert error or len(taken) == rows.accepted
     return taken, rejects, error
 

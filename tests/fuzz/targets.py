@@ -38,6 +38,7 @@ class Target:
 
 
 _LOG = b'h - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 1 "-" "x"\n'
+_ZEEK = b"#separator \\x09\n#unset_field\t-\n#fields\tts\tid\n1\ta\n2\n3\t-\n4\tb\t\n#close\n"
 _POST = b"POST /topics/news HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nhi"
 _POLL = b"GET /topics/news?since=0&timeout=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _OPERATION = b'{"id":"a","keys":["k"],"thresholds":[1],"mode":"all","created":1,"deadline":2}\n'
@@ -47,19 +48,48 @@ def _target(run: Callable[[bytes], None], seeds: Sequence[bytes], *modules: str)
     return Target(run, tuple(seeds), tuple(f"aiowheel/{module}" for module in modules))
 
 
+def _table(form: int, written: int, columns: int, content: bytes, *rules: int) -> bytes:
+    """Return an input of the target `table`."""
+    return bytes((form, written, 0, columns, *((1, *rules) if rules else (0,)), 0)) + content
+
+
 _ALL = (
     _target(
         readers.table,
         [
-            b'\0\0\0key,t\nk,5\n"a\nb",6\n',
-            b"\1\0\0key\tt\nk\t5\n",
-            b'\2\0\0{"key":"k","t":5}\n{"conn":[{"id":"a"}],"t":"6"}\n',
-            b"\3\3\0" + _LOG,
-            b"\4\0\0#separator \\x09\n#fields\tts\tid\n1\ta\n",
+            _table(0, 0, 0, b'key,t\nk,5\n"a\nb",6\nc,7,8\n,9\n\xff,1\nshort\n"d'),
+            _table(0, 0, 0, b"key,t\nk,5\nk,6\nl,x\n", 0, 1, 0, 1, 1),  # its latest time is 7
+            _table(0, 0, 0, b"key,t\nk,1\nk,9\n", 2, 1, 1),  # strict
+            _table(0, 0, 0, b"key,t\nk,1\nk,9\n", 2, 1, 0),
+            _table(0, 0, 0, b"key,t\n", 0, 0, 0),
+            _table(0, 0, 0, b'"key'),
+            _table(1, 0, 0, b'key\tt\nk\t5\n"\t6\n'),
+            _table(2, 0, 0, b'{"key":"k","t":5}\n{"conn":[{"id":"a"}],"t":"6"}\n[]\n{\n{"t":{}}\n'),
+            _table(2, 0, 1, b'{"host":"h","time":5}\n'),
+            _table(2, 0, 3, b'{"conn":[{"id":"a","t":1},{"id":"b","t":2}, 3]}\n{"conn":5}\n'),
+            _table(2, 0, 4, b'{"a":{"key":"k","b":{"t":5}}}\n{"a.key":"k","a":{"b":{"t":"6"}}}\n'),
+            _table(3, 3, 1, _LOG + b"x\n"),
+            _table(
+                4,
+                0,
+                2,
+                b"#separator \\x09\n#unset_field\t-\n#fields\tts\tid\n1\ta\n2\n3\t-\n4\tb\t\n",
+            ),
+            _table(4, 0, 2, b"#open\n1\ta\n"),
+            *(bytes((0, 0, 0, 0, 0, cut)) + b"key,t\nk,5\n" for cut in (0, 1)),
+            _table(5, 0, 0, b"\0PAR1"),
+            *(
+                _table(5, 0, 0, bytes((1, 2, *names, 2, 0, 3, 1, 4, 1, key, 0, 5, 1, 6, big, time)))
+                for names, key, big, time in product(
+                    ((0, 1), (0, 0), (0, 3)), (0, 4, 5), (0, 2), range(7)
+                )
+            ),
+            _table(5, 0, 0, bytes((1, 2, 0, 1, 2, 1, 1, 255, 1, 65, 0, 5, 1, 6, 1, 0))),
         ],
         "readers/_records.py",
         "readers/_table.py",
         "readers/_json_paths.py",
+        "readers/_parquet.py",
     ),
     _target(
         readers.files,
