@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
+import os
 import socket
 import tarfile
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -18,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aiowheel.errors import BadInputError
-from aiowheel.jobs.operations.rows import rows_of_lines
+from aiowheel.jobs.operations.rows import Row, json_text, parquet_files, rows_of, rows_of_lines
 from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS, Flaw
 from aiowheel.readers import (
     LATEST_TIME,
@@ -54,7 +56,9 @@ COLUMNS: tuple[tuple[str | tuple[str, ...], str], ...] = (
     (("x", "conn[].id", "conn[].of.id"), "conn[].t"),
     ("a.key", "a.b.t"),
 )
+NAMES = ("key", "t", "conn[].id", "T")
 KINDS = (
+    *(pa.null(), pa.uint64()),
     *(pa.int64(), pa.string(), pa.timestamp("ms"), pa.timestamp("ns"), pa.float64()),
     *(pa.dictionary(pa.int32(), pa.string()), pa.large_string()),
 )
@@ -99,7 +103,7 @@ def table(data: bytes) -> None:
     form = draw.choice((*TEXT_FORMATS, Format.PARQUET))
     rules = _rules(draw)
     is_cut = draw.number(0, 7) == 1
-    content = _parquet(draw) if form is Format.PARQUET and draw.number(0, 3) else draw.rest()
+    content = _parquet(draw, NAMES) if form is Format.PARQUET and draw.number(0, 3) else draw.rest()
     source = _TableSource(form, content, is_cut=is_cut)
     rejects: list[Reject] = []
     with patch.object(_table, "_BATCH_ROWS", 2):
@@ -129,10 +133,10 @@ def _rules(draw: Draw) -> Rules:
     )
 
 
-def _parquet(draw: Draw) -> bytes:
+def _parquet(draw: Draw, among: Sequence[str]) -> bytes:
     """Return a Parquet file with columns of drawn types, whose texts may be no UTF-8."""
     columns: list[Any] = []
-    names = [draw.choice(("key", "t", "conn[].id", "T")) for _ in range(draw.number(0, 3))]
+    names = [draw.choice(among) for _ in range(draw.number(0, 3))]
     count = draw.number(0, 5)
     for _ in names:
         if draw.number(0, 1):
@@ -144,7 +148,11 @@ def _parquet(draw: Draw) -> bytes:
             kind = draw.choice(KINDS)
             is_text = pa.types.is_dictionary(kind)
             plain = whole.cast(pa.string()) if is_text else whole
-            columns.append(plain.cast(kind, safe=False))
+            is_null = kind == pa.null()
+            columns.append(pa.nulls(count) if is_null else plain.cast(kind, safe=False))
+        if draw.number(0, 1):  # one value in each list
+            offsets = pa.array(range(count + 1), pa.int32())
+            columns[-1] = pa.ListArray.from_arrays(offsets, columns[-1])
     packed = io.BytesIO()
     pq.write_table(pa.Table.from_arrays(columns, names=names), packed)
     return packed.getvalue()
@@ -255,19 +263,62 @@ def operations(data: bytes) -> None:
     """A row of a trace fits its schema, or has a flaw; its text is UTF-8."""
     draw = Draw(data)
     schema = draw.choice((OPERATIONS, EVENTS))
-    form = draw.choice((Format.NDJSON, Format.CSV))
+    form = draw.choice((Format.NDJSON, Format.CSV, Format.PARQUET))
     nullable = pa.schema([field.with_nullable(True) for field in schema])
-    lines = draw.rest().decode("utf-8", "surrogateescape").splitlines()
-    if form is Format.CSV and draw.number(0, 1):
+    if draw.number(0, 1) or form is Format.PARQUET:
+        rows = _rows_of_file(draw, form, schema)
+    else:
+        has_header = draw.number(0, 1) == 1
+        lines = draw.rest().decode("utf-8", "surrogateescape").splitlines()
+        rows = _rows_of_lines(lines, form, schema, has_header=has_header)
+    pa.Table.from_pylist([row for row, _ in rows if not isinstance(row, Flaw)], schema=nullable)
+    for row, raw in rows:
+        raw.encode()
+        if not isinstance(row, Flaw):
+            there = {name: value for name, value in row.items() if value is not None}
+            assert json.loads(json_text(row)) == there
+
+
+def _rows_of_lines(
+    lines: list[str], form: Format, schema: pa.Schema, *, has_header: bool
+) -> list[tuple[Row | Flaw, str]]:
+    if form is Format.CSV and has_header:
         lines.insert(0, ",".join(schema.names))
     try:
-        rows = list(rows_of_lines("table", lines, form, schema))
+        return list(rows_of_lines("table", lines, form, schema))
     except BadInputError as error:
         check_reason(error, "table: line 1 must be the columns ")
-        return
-    pa.Table.from_pylist([row for row, _ in rows if not isinstance(row, Flaw)], schema=nullable)
-    for _, raw in rows:
-        raw.encode()
+        return []
+
+
+def _rows_of_file(draw: Draw, form: Format, schema: pa.Schema) -> list[tuple[Row | Flaw, str]]:
+    """Return the rows of a file, which may be damaged; its readers agree on their number."""
+    is_parquet = form is Format.PARQUET and draw.number(0, 3) > 0
+    suffix = draw.choice((f".{form.value}", f".{form.value}.gz"))
+    damage = draw.number(0, 999), draw.number(0, 255)
+    stem = draw.choice(("table", os.fsdecode(b"\xff")))
+    content = _parquet(draw, (*schema.names, *schema.names, "KEYS")) if is_parquet else draw.rest()
+    content = gzip.compress(content, mtime=0) if suffix.endswith(".gz") else content
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"{stem}{suffix}")
+        path.write_bytes(_damaged(content, *damage))
+        rows: list[tuple[Row | Flaw, str]] = []
+        try:
+            for place, row, raw in rows_of(path, form, schema):
+                assert place == str(path)
+                rows.append((row, raw))
+            if form is Format.PARQUET:
+                assert sum(parquet_files(path, schema).values()) == len(rows)
+        except BadInputError as error:
+            check_reason(error, str(path))
+    return rows
+
+
+def _damaged(content: bytes, at: int, flip: int) -> bytes:
+    damaged = bytearray(content)
+    if at < len(damaged):
+        damaged[at] ^= flip
+    return bytes(damaged)
 
 
 class _TableSource:
@@ -330,11 +381,7 @@ def _make_file(draw: Draw, path: Path) -> None:
     content = _tar(draw) if packing >= 2 else draw.take(draw.number(0, 200))
     if packing % 2:
         content = gzip.compress(content, mtime=0)
-    damaged = bytearray(content)
-    at, flip = draw.number(0, 2_000), draw.number(0, 255)
-    if at < len(damaged):
-        damaged[at] ^= flip
-    path.write_bytes(damaged)
+    path.write_bytes(_damaged(content, draw.number(0, 2_000), draw.number(0, 255)))
 
 
 def _make_socket(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from struct import pack
 
@@ -53,6 +53,16 @@ def _table(form: int, written: int, columns: int, content: bytes, *rules: int) -
     return bytes((form, written, 0, columns, *((1, *rules) if rules else (0,)), 0)) + content
 
 
+#: A column of two texts, the first of them no UTF-8, and a column of the numbers 5 and 6.
+_NO_UTF_8 = (1, 1, 255, 1, 65, 0)
+_NUMBERS = (0, 5, 1, 6, 1, 2, 0)
+
+
+def _parquet(names: tuple[int, ...], *columns: tuple[int, ...]) -> bytes:
+    """Return what draws a Parquet file of two rows."""
+    return bytes((len(names), *names, 2, *chain.from_iterable(columns)))
+
+
 _ALL = (
     _target(
         readers.table,
@@ -79,12 +89,14 @@ _ALL = (
             *(bytes((0, 0, 0, 0, 0, cut)) + b"key,t\nk,5\n" for cut in (0, 1)),
             _table(5, 0, 0, b"\0PAR1"),
             *(
-                _table(5, 0, 0, bytes((1, 2, *names, 2, 0, 3, 1, 4, 1, key, 0, 5, 1, 6, big, time)))
-                for names, key, big, time in product(
-                    ((0, 1), (0, 0), (0, 3)), (0, 4, 5), (0, 2), range(7)
+                _table(5, 0, 0, bytes((1, *_parquet(names, keys, times))))
+                for names, keys, times in product(
+                    ((0, 1), (0, 0), (0, 3)),
+                    ((0, 3, 1, 4, 1, kind, 0) for kind in (2, 6, 7)),
+                    ((0, 5, 1, 6, big, kind, 0) for big in (0, 2) for kind in range(9)),
                 )
             ),
-            _table(5, 0, 0, bytes((1, 2, 0, 1, 2, 1, 1, 255, 1, 65, 0, 5, 1, 6, 1, 0))),
+            _table(5, 0, 0, bytes((1, *_parquet((0, 1), _NO_UTF_8, _NUMBERS)))),
         ],
         "readers/_records.py",
         "readers/_table.py",
@@ -122,7 +134,30 @@ _ALL = (
     ),
     _target(
         readers.operations,
-        [b"\0\0" + _OPERATION, b"\1\1k,5,1\n", b"\0\1a,k|l,1|,any,1,2\n"],
+        [
+            b"\0\0\0\0"
+            + _OPERATION * 2
+            + b'[{"id":7}]\n[{"id":{}},{"keys":[1]}]\n[5]\n{\n5\n\xff\n',
+            b"\1\1\0\0" + b'key,time,value\nk,5,1\n"k,5\n\xff,5,1\nk,x,1\n',
+            b"\0\1\0\0id,keys,thresholds,mode,created,deadline\na,k|l,1|,any,1,2\n",
+            b"\1\1\0\0other\n",
+            b"\1\1\0\1k,1,1\n",
+            b"\1\1\0\0\xff\n",
+            b"\1\1\1\0\0\0\0\0\0key,time,value\nk,5,1\n",
+            *(bytes((1, 1, 1, 1, at, 0, 255, 0, 0)) + b"key,time,value\nk,5,1\n" for at in (0, 20)),
+            *(
+                bytes((1, 2, 0, 1, 0, 231, 3, 0, 0, name)) + _parquet((0, 1), key, time)
+                for name, key, time in product(
+                    (0, 1),
+                    (_NO_UTF_8, (1, 1, 65, 1, 65, 0), (0, 3, 0, 4, 1, 7, 0)),
+                    ((0, 3, 0, 4, 1, kind, is_list) for kind in range(9) for is_list in (0, 1)),
+                )
+            ),
+            *(
+                bytes((0, 2, 0, 1, 0, 231, 3, 0, 0, 0)) + _parquet((0, 1), _NO_UTF_8, (*keys, 1))
+                for keys in (_NO_UTF_8[:-1], (1, 1, 65, 1, 65), _NUMBERS[:-1])
+            ),
+        ],
         "jobs/operations/rows.py",
     ),
     _target(service.connection, [b"\0" + _POST + _POLL, b"\1\1" + _POLL], "serve/_protocol.py"),
