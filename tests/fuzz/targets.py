@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 from pathlib import Path
 from struct import pack
+from types import MappingProxyType
 
 from . import core, readers, service
+from .service import (
+    HANDSHAKE,
+    HANDSHAKE_FOR,
+    HEADERS,
+    HOSTS,
+    METHODS,
+    ORIGINS,
+    PARAMETERS,
+    PATHS,
+    Event,
+)
 
 #: Inputs on which a target has failed, in a folder of its name; they stay, as tests.
 FAILURES = Path(__file__).parent / "failures"
@@ -41,6 +53,21 @@ _LOG = b'h - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 1 "-" "x"\n'
 _ZEEK = b"#separator \\x09\n#unset_field\t-\n#fields\tts\tid\n1\ta\n2\n3\t-\n4\tb\t\n#close\n"
 _POST = b"POST /topics/news HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nhi"
 _POLL = b"GET /topics/news?since=0&timeout=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+_ABOUT = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+_EVENTS = b"GET /topics/news HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
+_OPENING = len(HANDSHAKE)
+_CLOSE = b"\x88\x82\0\0\0\0\3\xe8"
+#: Frames of a client: text, a ping and a close, text that is no UTF-8, a frame with reserved bits.
+_FRAMES = (
+    b"\x81\x85\0\0\0\0hello",
+    b"\x89\x80abcd" + _CLOSE,
+    _CLOSE,
+    b"\x81\x84\xfa\0\0\0hbllo",
+    b"\xf1\x80abcd",
+)
+_LAST = "Last-Event-ID: 00000000-5"
+_ORIGIN = "Origin: https://a.example.com"
+_METHOD = "Access-Control-Request-Method: POST"
 _OPERATION = b'{"id":"a","keys":["k"],"thresholds":[1],"mode":"all","created":1,"deadline":2}\n'
 
 
@@ -61,6 +88,40 @@ _NUMBERS = (0, 5, 1, 6, 1, 2, 0)
 def _parquet(names: tuple[int, ...], *columns: tuple[int, ...]) -> bytes:
     """Return what draws a Parquet file of two rows."""
     return bytes((len(names), *names, 2, *chain.from_iterable(columns)))
+
+
+def _steps(*steps: tuple[Event, int, int]) -> bytes:
+    """Return what draws these events, each with a number of bytes and a delay."""
+    return bytes((len(steps), *chain.from_iterable((e.value, size, at) for e, size, at in steps)))
+
+
+def _script(content: bytes, *steps: tuple[Event, int, int]) -> bytes:
+    """Return an input of the target `connection`."""
+    return bytes(3) + _steps(*steps) + content
+
+
+def _request(
+    method: str,
+    path: str,
+    *headers: str,
+    access: tuple[int, ...] = (0, 0, 0, 0),
+    name: str = "",
+    query: Mapping[str, str] = MappingProxyType({}),
+    body: bytes = b"",
+    times: int = 0,
+) -> bytes:
+    """Return an input of the target `request`: one request."""
+    drawn = bytes((*access, 0, METHODS.index(method), PATHS.index(path)))
+    if path.endswith("/"):
+        drawn += (b"\1" + _text(name)) if name else b"\0"
+    drawn += bytes((len(query),))
+    drawn += b"".join(bytes((PARAMETERS.index(each),)) + _text(query[each]) for each in query)
+    drawn += bytes((len(headers), *(HEADERS.index(header) for header in headers)))
+    return drawn + bytes((len(body),)) + body + bytes((times,))
+
+
+def _text(text: str) -> bytes:
+    return len(text).to_bytes(2, "little") + text.encode("latin-1")
 
 
 _ALL = (
@@ -160,16 +221,89 @@ _ALL = (
         ],
         "jobs/operations/rows.py",
     ),
-    _target(service.connection, [b"\0" + _POST + _POLL, b"\1\1" + _POLL], "serve/_protocol.py"),
+    _target(
+        service.connection,
+        [
+            bytes(4) + _POST + _POLL,
+            *(bytes((unix, full, log, 0)) + _POLL for unix, full, log in product((0, 1), repeat=3)),
+            _script(_POST, (Event.NOTHING, 10, 2)),
+            _script(_POST, (Event.NOTHING, 62, 2)),
+            _script(_POST, (Event.NOTHING, 62, 0), (Event.STOP, 0, 0)),
+            _script(_ABOUT, (Event.BLOCK, 200, 0), (Event.READ, 0, 2), (Event.UNBLOCK, 0, 0)),
+            _script(_ABOUT, (Event.BLOCK, 200, 0), (Event.LOSE, 0, 0)),
+            _script(b"?\r\n\r\n", (Event.BLOCK, 200, 0), (Event.READ, 0, 0), (Event.UNBLOCK, 0, 0)),
+            _script(b"GET / HTTP/1.1\r\n" + b"x" * 900, (Event.BLOCK, 200, 0)),
+            _script(_EVENTS, (Event.BLOCK, len(_EVENTS), 0), (Event.PUBLISH, 0, 2)),
+            *(_script(HANDSHAKE + end, (Event.BLOCK, _OPENING, 0)) for end in _FRAMES),
+            *(_script(HANDSHAKE + end, (Event.NOTHING, _OPENING, 0)) for end in _FRAMES),
+            *(
+                _script(HANDSHAKE + end, (Event.NOTHING, len(HANDSHAKE), 0), (Event.PUBLISH, 9, 1))
+                for end in _FRAMES
+            ),
+            bytes(4) + HANDSHAKE_FOR.format("/topics/!").encode(),
+        ],
+        "serve/_protocol.py",
+    ),
     _target(
         service.request,
-        [b"\1\0\1\0\1\0\0" + b"5" * 40, b"\0\1\1" + bytes(30) + b"hello"],
+        [
+            _request("POST", "/topics/", name="x" * 20),
+            _request("POST", "/topics/", name="!"),
+            *(
+                _request("GET", "/topics/news", query=query)
+                for query in (
+                    {"x": "1"},
+                    {"timeout": "1"},
+                    {"timeout": "6"},
+                    {"since": "x"},
+                    {"epoch": "0123abcd", "timeout": "0"},
+                    {"epoch": "x"},
+                )
+            ),
+            _request("GET", "/topics/news", "Accept: text/event-stream", _LAST),
+            _request("GET", "/topics/news", "Accept: text/event-stream"),
+            *(
+                _request("POST", "/topics/news", "Content-Type: application/json", body=body)
+                for body in (b"5", b"{", b"NaN", b"[" * 40, b"\xff")
+            ),
+            _request("POST", "/topics/news", body="\u2028".encode()),
+            *(
+                _request("POST", "/topics/news", *headers, body=b"x" * 40, times=times)
+                for headers in ((), ("Expect: 100-continue",), ("Transfer-Encoding: chunked",))
+                for times in range(3)
+            ),
+            _request("POST", "/topics/news", "Content-Encoding: gzip"),
+            *(
+                _request("GET", "/live", *headers, access=(hosts, origins, 0, 0))
+                for hosts, origins in product(range(len(HOSTS)), range(len(ORIGINS)))
+                for headers in (
+                    ("Host: a.example.com",),
+                    ("Host: example.com:80", _ORIGIN),
+                    ("Sec-Fetch-Site: cross-site",),
+                )
+            ),
+            _request("GET", "/live", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Dest: document"),
+            _request("GET", "/live", "Origin: http://localhost"),
+            _request("OPTIONS", "/live", _METHOD, _ORIGIN, access=(0, 3, 0, 0)),
+            *(
+                _request(method, "/topics/news", *headers, access=(0, 0, publish, subscribe))
+                for method in ("GET", "POST")
+                for publish, subscribe in ((0, 0), (1, 2), (2, 1), (3, 0), (0, 4))
+                for headers in ((), ("Authorization: Bearer 0123456789abcdef",))
+            ),
+        ],
         "serve/_parameters.py",
         "serve/_access.py",
     ),
     _target(
         service.frames,
-        [b"\0\x81\x85\0\0\0\0hello", b"\0\x89\x80abcd\x88\x82\0\0\0\0\3\xe8"],
+        [
+            *(bytes(3) + frame for frame in _FRAMES),
+            *(bytes((token, path, 0)) for token, path in product((0, 1), range(5))),
+            bytes((0, 0)) + _steps((Event.STOP, 0, 0)),
+            bytes((0, 0)) + _steps((Event.BREAK, 0, 0), (Event.PUBLISH, 0, 0)),
+            bytes((0, 0)) + _steps((Event.BLOCK, 0, 0), (Event.PUBLISH, 0, 2)),
+        ],
         "serve/_subscription.py",
     ),
     _target(

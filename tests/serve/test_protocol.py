@@ -22,16 +22,9 @@ LIMITS = Limits(heartbeat=5.0, receive_timeout=10.0)
 class SlowWire(Wire):
     """A transport with bytes that its client has not read."""
 
-    unsent = 1_000_000
-
-    def get_write_buffer_size(self) -> int:
-        """Return the number of unsent bytes."""
-        return self.unsent
-
-    def close(self) -> None:
-        """Stay open, as a real transport does until its buffer is empty."""
-
-    abort = Wire.close
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsent = 1_000_000
 
 
 def connected(app: TopicApp, wire: Wire) -> Any:
@@ -65,10 +58,10 @@ async def test_an_answer_may_take_longer_than_the_limit_while_it_progresses() ->
         for _ in range(10):
             await asyncio.sleep(9.9)
             wire.unsent -= 1
-        assert not wire.closing
+        assert not wire.lost
 
         await asyncio.sleep(20)
-        assert wire.closing
+        assert wire.lost
 
 
 async def test_a_sent_answer_ends_the_write_timeout() -> None:
@@ -82,9 +75,36 @@ async def test_a_sent_answer_ends_the_write_timeout() -> None:
         protocol.resume_writing()
 
         await asyncio.sleep(40)
-        assert not wire.closing
+        assert not wire.lost
         wire.abort()
         await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("last", [b"\x88\x82\0\0\0\0\3\xe8", b"\xf1\x80abcd"])
+async def test_a_closed_websocket_whose_client_reads_nothing_is_aborted(last: bytes) -> None:
+    """The client sends a close frame, or a frame with reserved bits, and reads nothing further."""
+    app, wire = TopicApp(LIMITS), SlowWire()
+    async with started(app):
+        protocol = await subscribed(app, wire)
+
+        protocol.data_received(last)
+        await asyncio.sleep(LIMITS.heartbeat + 1)
+
+        assert wire.lost
+
+
+@pytest.mark.parametrize(("wanted", "given"), [(b"news", b"!"), (b"Version: 13", b"Version: 1")])
+async def test_a_refused_websocket_whose_client_reads_nothing_is_aborted(
+    wanted: bytes, given: bytes
+) -> None:
+    """The service, or the protocol itself, refuses the handshake."""
+    app, wire = TopicApp(LIMITS), SlowWire()
+    async with started(app):
+        connected(app, wire).data_received(HANDSHAKE.replace(wanted, given))
+        await asyncio.sleep(LIMITS.heartbeat + 1)
+
+        assert b" 101 " not in wire.sent
+        assert wire.lost
 
 
 async def test_a_message_after_a_missed_ping_is_no_error(
