@@ -198,7 +198,7 @@ class TopicSocket(WebSocketsSansIOProtocol):
         self.handle_parser_exception()
 
     async def send(self, message: ASGISendEvent) -> None:
-        if self.close_sent and message["type"] == "websocket.send":
+        if self.close_sent and message["type"] in {"websocket.send", "websocket.close"}:
             # The connection was closed in this loop iteration, and the application receives the
             # disconnect in the next one. uvicorn would report the send as the application's error.
             raise ClientDisconnected

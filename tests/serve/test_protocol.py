@@ -124,6 +124,22 @@ async def test_a_message_after_a_missed_ping_is_no_error(
     assert caplog.records == []
 
 
+async def test_a_websocket_closed_while_the_service_stops_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The stop and a frame with reserved bits fall into one iteration of the loop."""
+    app, wire = TopicApp(LIMITS), Wire()
+    async with started(app):
+        protocol = await subscribed(app, wire)
+
+        await app.stop()
+        protocol.data_received(b"\xf1\x80abcd")
+        await asyncio.sleep(1)
+
+    assert wire.lost
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
 async def test_text_that_is_no_utf_8_is_refused_without_a_line_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
