@@ -92,6 +92,10 @@ class TopicProtocol(H11Protocol):
         if not self.transport.is_closing():
             self._cancel_write_check()
 
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._cancel_write_check()  # the websocket has its own limit, and learns of the resume
+        super().handle_websocket_upgrade(event)
+
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
         self._check_write_progress(sys.maxsize)

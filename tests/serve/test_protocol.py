@@ -80,6 +80,27 @@ async def test_a_sent_answer_ends_the_write_timeout() -> None:
         await asyncio.sleep(1)
 
 
+async def test_a_websocket_after_an_unread_answer_stays_open() -> None:
+    """The client reads the answer only after its request for the websocket."""
+    app, wire = TopicApp(LIMITS), SlowWire()
+    async with started(app):
+        protocol = connected(app, wire)
+        protocol.data_received(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await asyncio.sleep(0.1)
+        protocol.pause_writing()
+        protocol.data_received(HANDSHAKE)
+        await asyncio.sleep(0.1)
+        assert b" 101 " in wire.sent
+        wire.read(0)
+        wire.protocol.stop_keepalive()
+
+        await asyncio.sleep(60)
+        assert not wire.lost
+
+        wire.abort()
+        await asyncio.sleep(1)
+
+
 @pytest.mark.parametrize("last", [b"\x88\x82\0\0\0\0\3\xe8", b"\xf1\x80abcd"])
 async def test_a_closed_websocket_whose_client_reads_nothing_is_aborted(last: bytes) -> None:
     """The client sends a close frame, or a frame with reserved bits, and reads nothing further."""
