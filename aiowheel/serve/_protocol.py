@@ -32,6 +32,7 @@ from aiowheel.timer import Timer, TimerHandle
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGISendEvent
+    from websockets.http11 import Request
 
 
 class TopicProtocol(H11Protocol):
@@ -90,6 +91,10 @@ class TopicProtocol(H11Protocol):
         super().resume_writing()
         if not self.transport.is_closing():
             self._cancel_write_check()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._cancel_write_check()  # the websocket has its own limit, and learns of the resume
+        super().handle_websocket_upgrade(event)
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
@@ -177,7 +182,11 @@ class TopicProtocol(H11Protocol):
 
 
 class TopicSocket(WebSocketsSansIOProtocol):
-    """A websocket connection, which is aborted if its client does not answer a ping."""
+    """A websocket connection, which is aborted if its client does not answer a ping.
+
+    It is also aborted if it has been closed, and its client does not read the rest within the time
+    for an answer to a ping.
+    """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -193,13 +202,28 @@ class TopicSocket(WebSocketsSansIOProtocol):
         self.handle_parser_exception()
 
     async def send(self, message: ASGISendEvent) -> None:
-        if self.close_sent and message["type"] == "websocket.send":
+        if self.close_sent and message["type"] in {"websocket.send", "websocket.close"}:
             # The connection was closed in this loop iteration, and the application receives the
             # disconnect in the next one. uvicorn would report the send as the application's error.
             raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
             self.handshake_complete = True  # without it, uvicorn logs a refusal as an error
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if self.transport.is_closing():  # the handshake is malformed
+            self._limit_closing()
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        super().on_task_complete(task)
+        if not self.disconnected:
+            self._limit_closing()
+
+    def _limit_closing(self) -> None:
+        assert self.ping_timeout is not None
+        self.stop_keepalive()
+        self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()

@@ -22,16 +22,9 @@ LIMITS = Limits(heartbeat=5.0, receive_timeout=10.0)
 class SlowWire(Wire):
     """A transport with bytes that its client has not read."""
 
-    unsent = 1_000_000
-
-    def get_write_buffer_size(self) -> int:
-        """Return the number of unsent bytes."""
-        return self.unsent
-
-    def close(self) -> None:
-        """Stay open, as a real transport does until its buffer is empty."""
-
-    abort = Wire.close
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsent = 1_000_000
 
 
 def connected(app: TopicApp, wire: Wire) -> Any:
@@ -65,10 +58,10 @@ async def test_an_answer_may_take_longer_than_the_limit_while_it_progresses() ->
         for _ in range(10):
             await asyncio.sleep(9.9)
             wire.unsent -= 1
-        assert not wire.closing
+        assert not wire.lost
 
         await asyncio.sleep(20)
-        assert wire.closing
+        assert wire.lost
 
 
 async def test_a_sent_answer_ends_the_write_timeout() -> None:
@@ -82,9 +75,57 @@ async def test_a_sent_answer_ends_the_write_timeout() -> None:
         protocol.resume_writing()
 
         await asyncio.sleep(40)
-        assert not wire.closing
+        assert not wire.lost
         wire.abort()
         await asyncio.sleep(1)
+
+
+async def test_a_websocket_after_an_unread_answer_stays_open() -> None:
+    """The client reads the answer only after its request for the websocket."""
+    app, wire = TopicApp(LIMITS), SlowWire()
+    async with started(app):
+        protocol = connected(app, wire)
+        protocol.data_received(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await asyncio.sleep(0.1)
+        protocol.pause_writing()
+        protocol.data_received(HANDSHAKE)
+        await asyncio.sleep(0.1)
+        assert b" 101 " in wire.sent
+        wire.read(0)
+        wire.protocol.stop_keepalive()
+
+        await asyncio.sleep(60)
+        assert not wire.lost
+
+        wire.abort()
+        await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("last", [b"\x88\x82\0\0\0\0\3\xe8", b"\xf1\x80abcd"])
+async def test_a_closed_websocket_whose_client_reads_nothing_is_aborted(last: bytes) -> None:
+    """The client sends a close frame, or a frame with reserved bits, and reads nothing further."""
+    app, wire = TopicApp(LIMITS), SlowWire()
+    async with started(app):
+        protocol = await subscribed(app, wire)
+
+        protocol.data_received(last)
+        await asyncio.sleep(LIMITS.heartbeat + 1)
+
+        assert wire.lost
+
+
+@pytest.mark.parametrize(("wanted", "given"), [(b"news", b"!"), (b"Version: 13", b"Version: 1")])
+async def test_a_refused_websocket_whose_client_reads_nothing_is_aborted(
+    wanted: bytes, given: bytes
+) -> None:
+    """The service, or the protocol itself, refuses the handshake."""
+    app, wire = TopicApp(LIMITS), SlowWire()
+    async with started(app):
+        connected(app, wire).data_received(HANDSHAKE.replace(wanted, given))
+        await asyncio.sleep(LIMITS.heartbeat + 1)
+
+        assert b" 101 " not in wire.sent
+        assert wire.lost
 
 
 async def test_a_message_after_a_missed_ping_is_no_error(
@@ -102,6 +143,22 @@ async def test_a_message_after_a_missed_ping_is_no_error(
 
         assert len(app._service.purgatory) == 0
     assert caplog.records == []
+
+
+async def test_a_websocket_closed_while_the_service_stops_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The stop and a frame with reserved bits fall into one iteration of the loop."""
+    app, wire = TopicApp(LIMITS), Wire()
+    async with started(app):
+        protocol = await subscribed(app, wire)
+
+        await app.stop()
+        protocol.data_received(b"\xf1\x80abcd")
+        await asyncio.sleep(1)
+
+    assert wire.lost
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 async def test_text_that_is_no_utf_8_is_refused_without_a_line_in_the_log(
