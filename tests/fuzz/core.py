@@ -163,7 +163,8 @@ class Pair:
         if upcoming is not None and earliest is not None:
             assert upcoming <= earliest
             assert self._observed or upcoming >= self._wheel.now
-            self._compare(max(upcoming, self._wheel.now))
+            # The last tick may end after the latest time.
+            self._compare(min(max(upcoming, self._wheel.now), LATEST))
 
     def _arm(self, draw: Draw) -> None:
         """Add an entry as a driver that has slept; the wheel's time may move."""
