@@ -42,10 +42,14 @@ class CrashingStore(MemoryStore):
         """Record a timer that is ended by the fire of a lost timer with the same id."""
         row = self._rows.get(settle.id)
         result = super()._settle(settle)
-        if row is not None and result == "done" and self.history.losses:
-            if row.payload not in self.history.tokens_of(row.identity()):
-                self.history.losses += 1  # its client may wait for the answer of the same commit
-                self.history.lose_changes(row.name)
+        if (
+            row is not None
+            and result == "done"
+            and self.history.losses
+            and row.payload not in self.history.tokens_of(row.identity())
+        ):
+            self.history.losses += 1  # its client may wait for the answer of the same commit
+            self.history.lose_changes(row.name)
         return result
 
     def crash(self, down: float = LEASE) -> None:
@@ -115,9 +119,9 @@ class DurableWorld(World):
         The cancelled change may be in a commit that is under way. A process makes its changes in
         order, but another process could make a later change before it.
         """
-        _, timers = self.random.choice(self.play.processes)
+        alive = [timers for _, timers in self.play.processes]
         last = self.cancelled.get(name)
-        return next((each for _, each in self.play.processes if each is last), timers)
+        return last if last is not None and last in alive else self.random.choice(alive)
 
     async def client(self, name: str, verb: str) -> None:
         """Make one call; record an unconfirmed change as uncertain."""
