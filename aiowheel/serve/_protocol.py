@@ -181,6 +181,9 @@ class TopicProtocol(H11Protocol):
             emit_info("aiowheel.connection_refused", client=client, status=status, error=error)
 
 
+_AFTER_CLOSING = frozenset({"websocket.accept", "websocket.send", "websocket.close"})
+
+
 class TopicSocket(WebSocketsSansIOProtocol):
     """A websocket connection, which is aborted if its client does not answer a ping.
 
@@ -198,11 +201,21 @@ class TopicSocket(WebSocketsSansIOProtocol):
             super().send_receive_event_to_app()
             return
         self.frames = []
-        self.conn.send_close(1007)
+        self.conn.fail(1007)
         self.handle_parser_exception()
 
+    def handle_parser_exception(self) -> None:
+        """Close the connection, also if its handshake is not answered: uvicorn would raise."""
+        if self.conn.close_sent is not None:
+            super().handle_parser_exception()
+            return
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": 1006})
+        self.close_sent = True
+        self.handshake_complete = True  # without it, uvicorn logs the end as an error
+        self.transport.close()
+
     async def send(self, message: ASGISendEvent) -> None:
-        if self.close_sent and message["type"] in {"websocket.send", "websocket.close"}:
+        if self.close_sent and message["type"] in _AFTER_CLOSING:
             # The connection was closed in this loop iteration, and the application receives the
             # disconnect in the next one. uvicorn would report the send as the application's error.
             raise ClientDisconnected

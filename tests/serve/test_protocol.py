@@ -161,6 +161,35 @@ async def test_a_websocket_closed_while_the_service_stops_is_no_error(
     assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
+@pytest.mark.parametrize(
+    "frames",
+    [
+        pytest.param(b"\x81\x81\0\0\0\0\xff", id="no UTF-8"),
+        pytest.param(b"\xf1\x80abcd", id="reserved bits"),
+        pytest.param(b"\x88\x82\0\0\0\0\3\xe8", id="close"),
+        pytest.param(b"\x88\x81\0\0\0\0\3", id="malformed close"),
+        pytest.param(b"\x89\x80abcd\x8a\x80abcd", id="ping and pong"),
+        pytest.param(b"\x81\x81\0\0\0\0x", id="text"),
+    ],
+)
+async def test_frames_that_arrive_before_the_handshake_is_answered_cause_no_traceback(
+    frames: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client must wait for the answer; one that does not may lose its connection."""
+    app, wire = TopicApp(LIMITS), Wire()
+    with caplog.at_level(logging.ERROR):
+        async with started(app):
+            connected(app, wire).data_received(HANDSHAKE)
+            wire.protocol.data_received(frames)
+            await asyncio.sleep(1)
+            wire.close()
+            await asyncio.sleep(1)
+
+            assert len(app._service.purgatory) == 0
+    assert wire.lost
+    assert caplog.records == []
+
+
 async def test_text_that_is_no_utf_8_is_refused_without_a_line_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
