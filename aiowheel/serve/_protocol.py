@@ -32,6 +32,7 @@ from aiowheel.timer import Timer, TimerHandle
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGISendEvent
+    from websockets.frames import Frame
     from websockets.http11 import Request
 
 
@@ -181,9 +182,6 @@ class TopicProtocol(H11Protocol):
             emit_info("aiowheel.connection_refused", client=client, status=status, error=error)
 
 
-_AFTER_CLOSING = frozenset({"websocket.accept", "websocket.send", "websocket.close"})
-
-
 class TopicSocket(WebSocketsSansIOProtocol):
     """A websocket connection, which is aborted if its client does not answer a ping.
 
@@ -210,12 +208,21 @@ class TopicSocket(WebSocketsSansIOProtocol):
             super().handle_parser_exception()
             return
         self.queue.put_nowait({"type": "websocket.disconnect", "code": 1006})
-        self.close_sent = True
-        self.handshake_complete = True  # without it, uvicorn logs the end as an error
+        self._drop_handshake()
         self.transport.close()
 
+    def handle_close(self, event: Frame) -> None:
+        super().handle_close(event)
+        if not self.handshake_complete:
+            self._drop_handshake()
+
+    def _drop_handshake(self) -> None:
+        """Send no answer to a handshake whose client has closed the connection already."""
+        self.close_sent = True
+        self.handshake_complete = True  # without it, uvicorn logs the end as an error
+
     async def send(self, message: ASGISendEvent) -> None:
-        if self.close_sent and message["type"] in _AFTER_CLOSING:
+        if self.close_sent:
             # The connection was closed in this loop iteration, and the application receives the
             # disconnect in the next one. uvicorn would report the send as the application's error.
             raise ClientDisconnected

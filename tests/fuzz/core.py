@@ -88,7 +88,7 @@ def _check_alarm(ns: int) -> None:
     assert clock_to_ns(ns_to_alarm(ns)) >= ns
     seconds = ns_to_seconds(ns)
     assert math.isinf(seconds) == (ns == FOREVER)
-    assert seconds == math.inf or abs(int(clock_to_ns(seconds)) - ns) <= max(1, abs(ns) >> 52)
+    assert seconds == math.inf or abs(int(clock_to_ns(seconds)) - ns) <= 1 + (abs(ns) >> 52)
 
 
 def wheel(data: bytes) -> None:

@@ -327,6 +327,13 @@ def damaged_page(file: Path) -> None:
     file.write_bytes(data)
 
 
+def damaged_name(file: Path) -> None:
+    """Write a file with a column whose name is not UTF-8."""
+    columns = {"key": ["a"], "time": [1], "\u00e9": [1]}
+    pq.write_table(pa.table(columns), file, store_schema=False)
+    file.write_bytes(file.read_bytes().replace("\u00e9".encode(), b"\xff\xfe"))
+
+
 BAD_FILES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "truncated gz": (
         "1.ndjson.gz",
@@ -336,6 +343,7 @@ BAD_FILES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "random Parquet": ("1.parquet", lambda file: file.write_bytes(os.urandom(500)), "Parquet"),
     "empty Parquet": ("1.parquet", lambda file: file.write_bytes(b""), "Parquet file size is 0"),
     "damaged page": ("1.parquet", damaged_page, ""),
+    "damaged name": ("1.parquet", damaged_name, ""),
     "float times": (
         "1.parquet",
         lambda file: pq.write_table(pa.table({"key": ["a"], "time": [1.5]}), file),

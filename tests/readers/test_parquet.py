@@ -129,6 +129,17 @@ def test_a_damaged_page_names_the_file(tmp_path: Path) -> None:
         pairs(table(path))
 
 
+def test_a_column_whose_name_is_no_utf_8_names_the_file(tmp_path: Path) -> None:
+    """A damaged byte in the footer."""
+    path = tmp_path / "a.parquet"
+    columns = {"key": ["k"], "t": [1], "\u00e9": [1]}
+    pq.write_table(pa.table(columns), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace("\u00e9".encode(), b"\xff\xfe"))
+
+    with pytest.raises(BadInputError, match=r"a\.parquet: not a sound Parquet file: "):
+        pairs(table(path))
+
+
 def test_parquet_inside_archives_is_read(tmp_path: Path) -> None:
     """Parquet files in a tar.gz and in a gz are read."""
     pq.write_table(pa.table({"key": ["k"], "t": [1]}), tmp_path / "a.parquet")

@@ -172,14 +172,16 @@ async def test_a_websocket_closed_while_the_service_stops_is_no_error(
         pytest.param(b"\x81\x81\0\0\0\0x", id="text"),
     ],
 )
+@pytest.mark.parametrize("host", [b"localhost", b"foreign.example"])
 async def test_frames_that_arrive_before_the_handshake_is_answered_cause_no_traceback(
-    frames: bytes, caplog: pytest.LogCaptureFixture
+    frames: bytes, host: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A client must wait for the answer; one that does not may lose its connection."""
     app, wire = TopicApp(LIMITS), Wire()
+    handshake = HANDSHAKE.replace(b"localhost", host)
     with caplog.at_level(logging.ERROR):
         async with started(app):
-            connected(app, wire).data_received(HANDSHAKE)
+            connected(app, wire).data_received(handshake)
             wire.protocol.data_received(frames)
             await asyncio.sleep(1)
             wire.close()

@@ -216,7 +216,8 @@ def _check_file(file: Path, schema: pa.Schema) -> int:
         with pq.ParquetFile(file) as opened:
             rows = int(opened.metadata.num_rows)
             found = opened.schema_arrow
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        # The last one: a damaged column name.
         raise BadInputError(f"{file}: {error}") from error
     except UnicodeEncodeError as error:  # Arrow opens files by paths in UTF-8
         raise BadInputError(f"{file}: the path must be UTF-8") from error

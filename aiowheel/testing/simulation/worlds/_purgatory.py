@@ -207,9 +207,10 @@ class PurgatoryWorld(World):
     def check_some(self) -> None:
         """Check a key with a limit, when more operations could be completed."""
         limit, key = self.random.randint(1, 3), self.draw_key()
+        self.flips += 1
         for probe in self.pending():
             if key in probe.keys:
-                probe.condition = "open"
+                probe.condition, probe.met_since = "open", self.flips
         assert self.purgatory.check_and_complete(key, limit=limit) <= limit
 
     @step
