@@ -207,7 +207,8 @@ class Judge:
 
     def _pass_alone(self) -> bool:
         """Run all tests in a process of their own, up to the first failure."""
-        command = [sys.executable, "-m", "pytest", *OPTIONS, "-x", *self._tests]
+        patience = f"--timeout={4 * PATIENCE}"
+        command = [sys.executable, "-m", "pytest", *OPTIONS, "-x", patience, *self._tests]
         try:
             # Bytecode files identify a source by its second and size, so none must be written.
             done = subprocess.run(

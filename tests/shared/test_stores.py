@@ -91,7 +91,7 @@ async def test_a_statement_that_the_server_ends_is_repeated(
     """A transaction of the application holds the counter for longer than the server's limit."""
     asyncpg: Any = pytest.importorskip("asyncpg")
     separator = "&" if "?" in postgres_server.dsn else "?"
-    store = PostgresCounters(f"{postgres_server.dsn}{separator}{limit}=50", name="limited")
+    store = PostgresCounters(f"{postgres_server.dsn}{separator}{limit}=1000", name="limited")
     connection = await asyncpg.connect(postgres_server.dsn)
     try:
         await store.raise_to({"key": 1})

@@ -316,16 +316,19 @@ def test_overload_drops_the_newest_rows_and_counts_them(
     tmp_path: Path, finish: Finish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that hangs costs rows, but neither memory nor time of the caller."""
-    disk_answers = threading.Event()
+    writes, disk_answers = threading.Event(), threading.Event()
     write = TraceFile.write
 
     def slow_write(self: TraceFile, batch: pa.RecordBatch) -> None:
+        writes.set()
         assert disk_answers.wait(30)
         write(self, batch)
 
     monkeypatch.setattr(TraceFile, "write", slow_write)
     recorder = recorder_at_noon(tmp_path, batch_rows=10, queued_batches=2)
-    finish(recorder, times=500)
+    finish(recorder, times=10)
+    assert writes.wait(30)
+    finish(recorder, times=490)
     disk_answers.set()
     recorder.close()
 
