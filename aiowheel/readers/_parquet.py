@@ -41,6 +41,9 @@ def parquet_records(source: Source, names: Names, time: str, unit: Unit) -> Iter
             for line, (text, moment) in enumerate(zip(keys, times, strict=True), start=rows + 1):
                 yield line, text or "", moment or "", "", [text or "", moment or ""]
             rows += batch.num_rows
+        if rows != file.metadata.num_rows:  # a damaged page may look like one without rows
+            promised = f"must have {file.metadata.num_rows:,} rows by its footer"
+            raise BadInputError(f"{source.name}: {promised}, got {rows:,}")
     except (pa.ArrowException, UnicodeDecodeError) as error:  # a column's name may be no UTF-8
         raise BadInputError(f"{source.name}: not a sound Parquet file: {error}") from error
 

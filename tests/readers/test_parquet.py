@@ -3,8 +3,10 @@
 import gzip
 import random
 import tarfile
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,6 +140,20 @@ def test_a_column_whose_name_is_no_utf_8_names_the_file(tmp_path: Path) -> None:
 
     with pytest.raises(BadInputError, match=r"a\.parquet: not a sound Parquet file: "):
         pairs(table(path))
+
+
+def test_rows_that_are_missing_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow reads a damaged page without an error if it looks like a page without rows."""
+    pq.write_table(pa.table({"key": ["k", "l"], "t": [1, 2]}), tmp_path / "a.parquet")
+    read = pq.ParquetFile.iter_batches
+
+    def iter_some(*arguments: Any, **options: Any) -> Iterator[Any]:
+        return (batch.slice(1) for batch in read(*arguments, **options))
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", iter_some)
+
+    with pytest.raises(BadInputError, match=r"a\.parquet: must have 2 rows by its footer, got 1"):
+        pairs(table(tmp_path))
 
 
 def test_parquet_inside_archives_is_read(tmp_path: Path) -> None:

@@ -246,12 +246,15 @@ def _is_accepted_type(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _parquet_rows(file: Path, schema: pa.Schema) -> Iterator[tuple[Row | Flaw, str]]:
-    if not _check_file(file, schema):
+    promised = _check_file(file, schema)
+    if not promised:
         return
+    read = 0
     try:
         with pq.ParquetFile(file) as opened:
             there = [name for name in schema.names if name in opened.schema_arrow.names]
             for batch in opened.iter_batches(_BATCH_ROWS, columns=there):
+                read += batch.num_rows
                 table = _typed(batch, schema)
                 try:
                     rows = table.to_pylist()
@@ -262,6 +265,8 @@ def _parquet_rows(file: Path, schema: pa.Schema) -> Iterator[tuple[Row | Flaw, s
                         yield row, ""
     except (pa.ArrowException, OSError) as error:
         raise BadInputError(f"{file}: {error}") from error
+    if read != promised:  # a damaged page may look like one without rows
+        raise BadInputError(f"{file}: must have {promised:,} rows by its footer, got {read:,}")
 
 
 def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
