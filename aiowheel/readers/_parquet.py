@@ -41,11 +41,19 @@ def parquet_records(source: Source, names: Names, time: str, unit: Unit) -> Iter
             for line, (text, moment) in enumerate(zip(keys, times, strict=True), start=rows + 1):
                 yield line, text or "", moment or "", "", [text or "", moment or ""]
             rows += batch.num_rows
-        if rows != file.metadata.num_rows:  # a damaged page may look like one without rows
-            promised = f"must have {file.metadata.num_rows:,} rows by its footer"
-            raise BadInputError(f"{source.name}: {promised}, got {rows:,}")
+        check_row_count(source.name, file.metadata.num_rows, rows)
     except (pa.ArrowException, UnicodeDecodeError) as error:  # a column's name may be no UTF-8
         raise BadInputError(f"{source.name}: not a sound Parquet file: {error}") from error
+
+
+def check_row_count(name: str, promised: int, read: int) -> None:
+    """Compare the rows of a file with its footer: Arrow takes some damaged pages for empty ones.
+
+    Raises:
+        BadInputError: The numbers differ.
+    """
+    if read != promised:
+        raise BadInputError(f"{name}: must have {promised:,} rows by its footer, got {read:,}")
 
 
 def _check_column(source: Source, schema: pa.Schema, name: str) -> None:

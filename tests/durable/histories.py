@@ -22,7 +22,7 @@ from typing import Any
 from aiowheel.durable import DurableTimers, Fire, MemoryStore, Retry, StoreError
 from aiowheel.testing import VirtualClockEventLoop
 
-from .links import Link
+from .links import Stalled
 
 LEASE = 3.0
 SECONDS = 20.0
@@ -34,7 +34,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-class FaultyLink(Link):
+class FaultyLink(Stalled):
     """A connection that stalls, fails and loses hints."""
 
     def __init__(self, base: MemoryStore, chance: random.Random) -> None:
@@ -42,7 +42,6 @@ class FaultyLink(Link):
         self._chance = chance
         self.faults = 0.0
         self.is_dead = False
-        self.stalled_until = 0.0
 
     def hint(self) -> None:
         """Pass most hints to the subscribers."""
@@ -52,7 +51,7 @@ class FaultyLink(Link):
     async def before(self) -> None:
         """Wait for the end of a stall, or fail."""
         await asyncio.sleep(self._chance.choice((0, 0, 0.01, 0.2)))
-        await asyncio.sleep(max(0.0, self.stalled_until - now()))
+        await super().before()
         self.after()
 
     def after(self) -> None:

@@ -108,6 +108,16 @@ class Link(Store):
         return await self.base.check()
 
 
+class Stalled(Link):
+    """A connection whose calls wait until a moment on the loop's clock."""
+
+    stalled_until = 0.0
+
+    async def before(self) -> None:
+        """Wait for that moment."""
+        await asyncio.sleep(max(0.0, self.stalled_until - asyncio.get_running_loop().time()))
+
+
 class Cut(Link):
     """A connection on which calls can fail before or after their effect."""
 

@@ -26,7 +26,7 @@ from aiowheel.durable import (
 )
 from aiowheel.durable._operations import Cursor, Operation, Result, Row
 
-from .links import Cut, Link, Transactional
+from .links import Cut, Stalled, Transactional
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
@@ -532,23 +532,13 @@ async def test_a_stalled_owner_does_no_harm() -> None:
                 await first.fires[0].ack_in(None)
 
 
-class Slow(Link):
-    """A connection whose calls have to wait until a moment."""
-
-    until = 0.0
-
-    async def before(self) -> None:
-        """Wait."""
-        await asyncio.sleep(max(0.0, self.until - now()))
-
-
 async def test_an_owner_whose_commit_waits_stops_firing_at_the_end_of_its_lease() -> None:
     """The renewal waits for the commit, and another process may own the timers by then."""
-    store, log = Slow(MemoryStore()), Log()
+    store, log = Stalled(MemoryStore()), Log()
     async with timers_on(store, log, lease=9) as timers:
         await timers.schedule("near", "h", due=5 * SECOND)
         await timers.schedule("far", "h", due=15 * SECOND)
-        store.until = now() + 20
+        store.stalled_until = now() + 20
         waiting = asyncio.create_task(timers.schedule("later", "h", due=DAY))
         await asyncio.sleep(19)
         assert log.names == ["near"]
@@ -576,13 +566,13 @@ async def test_an_outcome_is_written_again_after_an_error_of_the_store() -> None
 async def test_after_the_end_of_its_lease_an_owner_reads_its_timers_again() -> None:
     """The store may have lost a commit meanwhile, although the owner's calls only had to wait."""
     base, log = MemoryStore(partitions=1), Log()
-    store = Slow(base)
+    store = Stalled(base)
     async with timers_on(store, log, lease=9) as timers:
         await timers.schedule("a", "h", due=SECOND)
         base.stop_syncing()
         await asyncio.sleep(2)
         assert log.names == ["a"]
-        store.until = now() + 20
+        store.stalled_until = now() + 20
         base.crash()  # the timer is pending again
         await asyncio.sleep(30)
 

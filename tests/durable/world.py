@@ -173,9 +173,11 @@ class DurableWorld(World):
         elif kind in {"crash", "leave"}:
             if len(play.processes) > 1:
                 del play.processes[place]
-                if kind == "leave":
+                if kind == "crash":
+                    self.disturb(play.crash(link, timers))
+                else:
                     self.leaving.add(timers)
-                self.disturb(play.crash(link, timers) if kind == "crash" else self.leave(timers))
+                    self.disturb(self.leave(timers))
         elif kind == "process stall":
             link.stalled_until = self.loop.time() + chance.uniform(0, 2 * LEASE)
         else:

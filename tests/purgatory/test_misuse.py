@@ -57,6 +57,19 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
+def watched_by_an_interrupted_check(purgatory: Purgatory) -> Gate:
+    """Return an open gate on "b"; a check of "a" checks "b" inside and is then interrupted."""
+    first, other = watched(purgatory, "a"), watched(purgatory, "b")
+    first.open = other.open = True
+
+    def nested() -> None:
+        purgatory.check_and_complete("b")
+        interrupt()
+
+    first.then = nested
+    return other
+
+
 # --- other threads -------------------------------------------------------------------------------
 
 
@@ -671,14 +684,7 @@ async def test_queued_checks_wait_for_a_check_that_runs_the_loop(running: Purgat
 
 def test_nested_checks_survive_ctrl_c_without_a_loop(purgatory: Purgatory) -> None:
     """The next check of any key runs them."""
-    first, other = watched(purgatory, "a"), watched(purgatory, "b")
-    first.open = other.open = True
-
-    def nested() -> None:
-        purgatory.check_and_complete("b")
-        interrupt()
-
-    first.then = nested
+    other = watched_by_an_interrupted_check(purgatory)
     with pytest.raises(KeyboardInterrupt):
         purgatory.check_and_complete("a")
 
@@ -776,14 +782,7 @@ def test_ctrl_c_in_an_on_complete_that_watch_calls(
 @both_loops
 async def test_checks_queued_in_a_slice_survive_ctrl_c(running: Purgatory) -> None:
     """They run on the next turn of the loop."""
-    first, other = watched(running, "a"), watched(running, "b")
-    first.open = other.open = True
-
-    def nested() -> None:
-        running.check_and_complete("b")
-        interrupt()
-
-    first.then = nested
+    other = watched_by_an_interrupted_check(running)
     with pytest.raises(KeyboardInterrupt):
         running.check_and_complete("a", budget=60)
     await asyncio.sleep(0)

@@ -46,14 +46,20 @@ async def subscribed(app: TopicApp, wire: Wire) -> Any:
     return wire.protocol
 
 
+async def answered_slowly(app: TopicApp, wire: Wire) -> Any:
+    """Request a page on *wire*, whose client does not read the answer; return its protocol."""
+    protocol = connected(app, wire)
+    protocol.data_received(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await asyncio.sleep(0.1)
+    protocol.pause_writing()
+    return protocol
+
+
 async def test_an_answer_may_take_longer_than_the_limit_while_it_progresses() -> None:
     """One byte per limit keeps the connection; a limit without progress ends it."""
     app, wire = TopicApp(LIMITS), SlowWire()
     async with started(app):
-        protocol = connected(app, wire)
-        protocol.data_received(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await asyncio.sleep(0.1)
-        protocol.pause_writing()
+        await answered_slowly(app, wire)
 
         for _ in range(10):
             await asyncio.sleep(9.9)
@@ -84,10 +90,7 @@ async def test_a_websocket_after_an_unread_answer_stays_open() -> None:
     """The client reads the answer only after its request for the websocket."""
     app, wire = TopicApp(LIMITS), SlowWire()
     async with started(app):
-        protocol = connected(app, wire)
-        protocol.data_received(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await asyncio.sleep(0.1)
-        protocol.pause_writing()
+        protocol = await answered_slowly(app, wire)
         protocol.data_received(HANDSHAKE)
         await asyncio.sleep(0.1)
         assert b" 101 " in wire.sent

@@ -21,6 +21,7 @@ from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.schemas import SEPARATOR, Flaw
 from aiowheel.readers import Format, Inputs
 from aiowheel.readers._inputs import READ_ERRORS, read_failure
+from aiowheel.readers._parquet import check_row_count
 
 Row = dict[str, Any]
 
@@ -265,8 +266,7 @@ def _parquet_rows(file: Path, schema: pa.Schema) -> Iterator[tuple[Row | Flaw, s
                         yield row, ""
     except (pa.ArrowException, OSError) as error:
         raise BadInputError(f"{file}: {error}") from error
-    if read != promised:  # a damaged page may look like one without rows
-        raise BadInputError(f"{file}: must have {promised:,} rows by its footer, got {read:,}")
+    check_row_count(str(file), promised, read)
 
 
 def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
