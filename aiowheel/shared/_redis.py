@@ -2,9 +2,8 @@
 
 All counters, the epoch and the number of the last hint are fields of one hash, so that eviction or
 a restart loses them together. A script raises the counters and publishes one hint. Hints are
-numbered, because Redis does not report a lost message, and redis-py subscribes again without an
-event. A missing number is a gap. After some seconds without a hint, the listener reads the last
-number.
+numbered, because Redis does not report a lost message. A missing number is a gap. After some
+seconds without a hint, the listener reads the last number.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 _HEARTBEAT = 5.0  # seconds without a hint after which the number of the last hint is read
 _ON_ITS_WAY = 0.5  # seconds that a hint may travel until it counts as lost
 _ANSWER = 10.0  # seconds after which a server that does not answer counts as unavailable
-_SOCKET = 5.0  # socket timeout of the clients that are made here, in seconds
+_SOCKET = 5.0  # seconds until a client that is made here gives up one of several servers
 #: Calls that run at once: redis-py opens a connection for each of them, at most a hundred.
 _MOST_CALLS = 4
 #: Errors of a server that accepts no writes at present: too few replicas, a disk that is full, a
@@ -425,21 +424,17 @@ class RedisCounters:
     async def _deliver(self, listener: HintListener, pubsub: Any) -> None:
         """Deliver hints until the connection fails."""
         now = asyncio.get_running_loop().time
+        # Not `get_message`, which takes longer, and which would subscribe again without an event.
+        read = pubsub.connection.read_response
         while True:
             try:
                 # A finite timeout would cost as much as the rest of the call.
-                message = await pubsub.get_message(timeout=math.inf)
+                message = await read(timeout=math.inf, disconnect_on_error=False, push_request=True)
             except self._transient() as error:
                 raise _unavailable(error) from error
             self._heard = now()
-            if message is None:
-                continue
-            if message["type"] == "subscribe":  # redis-py has subscribed again by itself
-                async with self._answers():
-                    await self._note_last()
-                listener.gap()
-            elif message["type"] == "message":
-                self._take(listener, _text(message["data"]))
+            if message and _text(message[0]) == "message":
+                self._take(listener, _text(message[2]))
 
     async def _until_lost(self, delivery: asyncio.Task[None]) -> None:
         """Return when a hint that was sent has not arrived; raise the error of the delivery."""
@@ -570,10 +565,13 @@ def _client_of(address: str) -> Any:
     from redis.asyncio.sentinel import Sentinel
     from redis.backoff import NoBackoff
 
-    options: dict[str, Any] = {"socket_timeout": _SOCKET, "socket_connect_timeout": _SOCKET}
+    options: dict[str, Any] = {"socket_connect_timeout": _SOCKET}
     options["protocol"] = 2  # redis-py spends a sixth more on each message of protocol 3
     if address.startswith(("redis://", "rediss://", "unix://")):
+        # redis-py would create a task for each timeout; `_answers` has one for the whole call.
+        options["socket_timeout"] = None
         return Redis.from_url(address, retry=Retry(NoBackoff(), 0), **options)
+    options["socket_timeout"] = _SOCKET
     scheme, separator, rest = address.partition("://")
     if not separator or scheme not in {"redis+sentinel", "redis+cluster"}:
         raise ValueError(
