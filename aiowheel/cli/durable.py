@@ -196,7 +196,7 @@ def dead(store: Where, *, limit: Limit = 100, json: Json = False) -> None:
 
     letters, count = _with_store(store, read)
     if json:
-        print_json({"dead": [_letter(letter) for letter in letters]})
+        print_json({"count": count, "dead": [_letter(letter) for letter in letters]})
         return
     hidden = f", {count - len(letters):,} not shown" if count > len(letters) else ""
     print(f"{count:,} dead letters{hidden}")

@@ -211,8 +211,9 @@ class SharedCounters:
         await catch_up.read(tokens, refresh=True)
         for key, (epoch, value) in tokens.items():
             if epoch != catch_up.epoch:
+                token = token_of(epoch, None if value < 0 else value)
                 raise EpochChangedError(
-                    f"the store lost the history of token {token_of(epoch, value)!r} of key "
+                    f"the store lost the history of token {token!r} of key "
                     f"{key!r}: its epoch is {catch_up.epoch}; read the data again"
                 )
             if value > self._known(key):

@@ -117,7 +117,7 @@ def test_dead_letters_are_listed_and_redriven(
 
 
 def test_all_dead_letters_are_counted(store: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--limit` shortens the table, and the line above it still counts all dead letters."""
+    """`--limit` shortens the list, and the count is that of all dead letters."""
     connection = sqlite3.connect(store, isolation_level=None)
     connection.execute(
         "INSERT INTO aiowheel_dead SELECT id + 1, 'other', handler, due_us, '9.1', attempts,"
@@ -129,6 +129,8 @@ def test_all_dead_letters_are_counted(store: str, capsys: pytest.CaptureFixture[
     text = capsys.readouterr().out
     assert "2 dead letters, 1 not shown" in text
     assert "other" not in text
+    found = answer(capsys, "dead", store, "--limit", "1")
+    assert (found["count"], len(found["dead"])) == (2, 1)
 
 
 def test_migrate_and_check(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
