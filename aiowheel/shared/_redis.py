@@ -143,7 +143,7 @@ end
 class RedisCounters:
     """A `CounterStore` in Redis 6 or later, for processes on any number of machines.
 
-    Each process holds one connection that listens, and one to four that read and write. All
+    Each process holds one connection that listens, and one to five that read and write. All
     counters of a name are in one hash, and on a Cluster in one slot.
 
     Whether counters survive a restart of the server depends on its configuration. A failover to a
@@ -176,6 +176,8 @@ class RedisCounters:
         checked_name(name)
         self._owns_client = isinstance(server, str)
         self._client: Any = _client_of(server) if isinstance(server, str) else server
+        is_single = self._owns_client and isinstance(self._client, Redis)
+        self._line = _Line(self._client.connection_pool) if is_single else None
         # The braces keep both in one slot of a Cluster, so the channel is on the hash's server.
         self._hash = f"{{{name}}}:counters"
         self._channel = f"{{{name}}}:hints"
@@ -202,9 +204,7 @@ class RedisCounters:
     async def raise_to(self, values: Mapping[str, int]) -> str:
         """Raise counters to values; see `CounterStore`."""
         async with self._answers():
-            return _text(
-                await self._raise.run(self._client, self._hash, *self._raise_arguments(values))
-            )
+            return _text(await self._run(self._raise, *self._raise_arguments(values)))
 
     async def add_one(self, keys: Collection[str]) -> str:
         """Add one to counters; see `CounterStore`."""
@@ -212,7 +212,7 @@ class RedisCounters:
         for key in keys:
             arguments += (f"={key}", json.dumps(key))
         async with self._answers():
-            return _text(await self._add_one.run(self._client, self._hash, *arguments))
+            return _text(await self._run(self._add_one, *arguments))
 
     def advance_in(self, pipeline: Any, key: str, value: int) -> None:
         """Raise a counter in a transaction of the caller, a pipeline of redis-py with `MULTI`.
@@ -243,9 +243,7 @@ class RedisCounters:
 
         async def run(*arguments: str | bytes | float) -> Any:
             async with self._answers():
-                return await script.run(
-                    self._client, self._hash, self._channel, new_epoch(), *arguments
-                )
+                return await self._run(script, self._channel, new_epoch(), *arguments)
 
         return run
 
@@ -274,6 +272,12 @@ class RedisCounters:
         was_replica = set(str(replication.get("master_replid2", ""))) != {"0"}
         return bool(persistence.get("aof_enabled")) and is_synced and not was_replica
 
+    async def _run(self, script: _Script, *arguments: str | bytes | float) -> Any:
+        """Run a script on the server of the hash."""
+        line = self._line
+        caller = self._client if line is None or line.is_busy else line
+        return await script.run(caller, self._hash, *arguments)
+
     def _raise_arguments(self, values: Mapping[str, int]) -> list[str]:
         arguments = [self._channel, new_epoch(), json.dumps(values, separators=(",", ":"))]
         for key, value in values.items():
@@ -297,10 +301,10 @@ class RedisCounters:
         """
         arguments = (after or "0", f"{_literal(f'={prefix}')}*", str(limit))
         async with self._answers():
-            found: Any = await self._scan.run(self._client, self._hash, *arguments)
+            found: Any = await self._run(self._scan, *arguments)
             if found[0] is None:
                 await self._read_fields(["epoch"])
-                found = await self._scan.run(self._client, self._hash, *arguments)
+                found = await self._run(self._scan, *arguments)
         if found[0] is None:
             raise StoreUnavailableError("Redis has no epoch: its data was just removed")
         epoch, cursor, pairs = _text(found[0]), _text(found[1]), found[2]
@@ -319,14 +323,14 @@ class RedisCounters:
             arguments += (f"={key}", json.dumps(key), _number(old), _number(new))
         keys = list(changes)
         async with self._answers():
-            answer: Any = await self._compare.run(self._client, self._hash, *arguments)
+            answer: Any = await self._run(self._compare, *arguments)
         return _text(answer[0]), {keys[place] for place in answer[1:]}
 
     async def now_ms(self) -> int:
         """Return the time of the counters' server; see `CounterStore`."""
         async with self._answers():
             # A script, because a Cluster runs it on the server of the counters.
-            answer: Any = await self._time.run(self._client, self._hash)
+            answer: Any = await self._run(self._time)
         return int(answer[0]) * 1000 + int(answer[1]) // 1000
 
     async def forget(self, keys: Collection[str]) -> None:
@@ -383,7 +387,7 @@ class RedisCounters:
             found: list[Any] = await self._client.hmget(self._hash, names)
             if found[0] is not None:
                 return found
-            await self._raise.run(self._client, self._hash, *self._raise_arguments({}))
+            await self._run(self._raise, *self._raise_arguments({}))
         raise StoreUnavailableError("Redis has no epoch: its data was just removed")
 
     async def _watch(self, listener: HintListener, pubsub: Any) -> None:
@@ -519,6 +523,32 @@ def _unavailable(error: Exception) -> StoreUnavailableError:
     return StoreUnavailableError(f"Redis: {type(error).__name__}: {error}")
 
 
+class _Line:
+    """A connection for one command at a time, which is opened again after an error.
+
+    A command of redis-py's client takes a connection from the pool and keeps statistics: almost as
+    much work as the command itself.
+    """
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self._connection: Any = None
+        self.is_busy = False
+
+    async def execute_command(self, *words: str | bytes | float) -> Any:
+        """Send a command and return its answer, as redis-py's client does without retries."""
+        self.is_busy = True
+        try:
+            if self._connection is None:
+                self._connection = await self._pool.get_connection()
+            else:  # the server may have closed it, for example an idle one
+                await self._pool.ensure_connection(self._connection)
+            await self._connection.send_command(*words)
+            return await self._connection.read_response()
+        finally:
+            self.is_busy = False
+
+
 class _Script:
     """A script, whose text is sent only to a server that does not have it yet."""
 
@@ -526,13 +556,13 @@ class _Script:
         self._text = text
         self._hash = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
-    async def run(self, client: Any, key: str, *arguments: str | bytes | float) -> object:
+    async def run(self, caller: Any, key: str, *arguments: str | bytes | float) -> object:
         from redis.exceptions import NoScriptError
 
         try:
-            return await client.evalsha(self._hash, 1, key, *arguments)
+            return await caller.execute_command("EVALSHA", self._hash, 1, key, *arguments)
         except NoScriptError:
-            return await client.eval(self._text, 1, key, *arguments)
+            return await caller.execute_command("EVAL", self._text, 1, key, *arguments)
 
 
 def _number(value: int | None) -> str:
