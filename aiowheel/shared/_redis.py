@@ -177,7 +177,7 @@ class RedisCounters:
         self._owns_client = isinstance(server, str)
         self._client: Any = _client_of(server) if isinstance(server, str) else server
         is_single = self._owns_client and isinstance(self._client, Redis)
-        self._line = _Line(self._client.connection_pool) if is_single else None
+        self._line = _Line(self._client) if is_single else None
         # The braces keep both in one slot of a Cluster, so the channel is on the hash's server.
         self._hash = f"{{{name}}}:counters"
         self._channel = f"{{{name}}}:hints"
@@ -530,8 +530,8 @@ class _Line:
     much work as the command itself.
     """
 
-    def __init__(self, pool: Any) -> None:
-        self._pool = pool
+    def __init__(self, client: Any) -> None:
+        self._pool: Any = client.connection_pool
         self._connection: Any = None
         self.is_busy = False
 

@@ -186,7 +186,8 @@ async def test_redis_is_written_after_it_has_closed_an_idle_connection(
     try:
         await store.raise_to({"key": 1})
         await other._client.client_kill_filter(_type="normal", skipme=True)
-        while not store._line._connection._reader.at_eof():  # noqa: ASYNC110
+        line: Any = store._line
+        while not line._connection._reader.at_eof():  # noqa: ASYNC110 - it sets no event
             await asyncio.sleep(0)
         await store.raise_to({"key": 2})
         assert (await store.read(["key"]))[1] == {"key": 2}
