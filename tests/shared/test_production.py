@@ -224,9 +224,10 @@ async def every_version_arrives(
     readers: int,
     documents: int,
     publishes: int,
-    kills: int,
+    kills: int = 0,
+    kill_every: float | None = None,
 ) -> None:
-    """Publish to waiting readers, and kill workers meanwhile."""
+    """Publish to waiting readers, and kill workers: so many, or one every so many seconds."""
     crowd = Readers(port, readers, documents)
     async with asyncio.TaskGroup() as group:
         following = [group.create_task(crowd.read(reader)) for reader in range(readers)]
@@ -237,7 +238,11 @@ async def every_version_arrives(
             due = publishes * (kill + 1) // (kills + 1)
             await until(partial(crowd.has_written, due))
             busiest_of(server).kill()
-        await asyncio.wait(writing)
+        left = set(writing)
+        while left:
+            _, left = await asyncio.wait(left, timeout=kill_every)
+            if left:
+                busiest_of(server).kill()
         await until(crowd.are_done)
         for task in following:
             task.cancel()
@@ -304,4 +309,21 @@ async def test_ten_thousand_polls(
     async with served(uvicorn_command(port, 4), port, address, tmp_path) as server:
         await every_version_arrives(
             server, port, until, readers=10_000, documents=1_000, publishes=10_000, kills=9
+        )
+
+
+@pytest.mark.shared_faults
+@pytest.mark.timeout(7200)
+async def test_a_million_publishes(tmp_path: Path, until: Until) -> None:
+    """No version is lost on `uvicorn --workers 4`; a worker is killed every ten seconds."""
+    port = free_port()
+    address = f"sqlite:///{tmp_path}/documents.db"
+    async with served(uvicorn_command(port, 4), port, address, tmp_path) as server:
+        await every_version_arrives(
+            server,
+            *(port, until),
+            readers=10_000,
+            documents=10_000,
+            publishes=int(os.environ.get("AIOWHEEL_PUBLISHES", "1000000")),
+            kill_every=10,
         )
