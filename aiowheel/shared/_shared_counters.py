@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Self
 
 from aiowheel._arguments import checked_choice, safe_repr
@@ -147,8 +147,11 @@ class SharedCounters:
         Cost: as `Purgatory.wait_until`; a key that is not kept up to date costs a share of a read.
         """
         _check_mapping("thresholds", "ints", thresholds)
+        # A key that is kept up to date was checked before.
+        kept: Collection[str] = () if self._catch_up is None else self._catch_up.kept
         checked = {
-            checked_key(key): checked_value("threshold", least) for key, least in thresholds.items()
+            key if key in kept else checked_key(key): checked_value("threshold", least)
+            for key, least in thresholds.items()
         }
         return self._wait(checked, timeout, mode)
 
@@ -250,8 +253,9 @@ class SharedCounters:
             SharedCountersClosedError: The counters are not open.
         """
         catch_up = self._open()
-        if not catch_up.is_current(checked_key(key)):
-            await catch_up.read([key])
+        # As in `wait_until`.
+        if type(key) is not str or not catch_up.is_current(key):
+            await catch_up.read([checked_key(key)])
         known = self._known(key)
         return None if known < 0 else known
 
