@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -134,25 +135,21 @@ async def test_many_calls_at_once_share_a_few_connections_to_redis(
     steady_redis: RedisServer,
 ) -> None:
     """redis-py would open a connection for each call, and refuses the call after a hundred."""
-    store = RedisCounters(steady_redis.address, name="crowd")
-    try:
+    async with aclosing(RedisCounters(steady_redis.address, name="crowd")) as store:
         epoch = await store.raise_to({"key": 1})
         answers = await asyncio.gather(*(store.read(["key"]) for _ in range(300)))
         assert answers == [(epoch, {"key": 1})] * 300
 
         connections = await store._client.client_list()
         assert len(connections) <= 10
-    finally:
-        await store.aclose()
 
 
 async def test_a_write_to_redis_that_was_cancelled_leaves_no_answer_behind(
     steady_redis: RedisServer,
 ) -> None:
     """Whatever the write had done so far, the next call gets its own answer."""
-    store = RedisCounters(steady_redis.address, name="cancelled")
-    add = store.script("return redis.call('INCRBY', '{cancelled}:' .. ARGV[3], ARGV[4])")
-    try:
+    async with aclosing(RedisCounters(steady_redis.address, name="cancelled")) as store:
+        add = store.script("return redis.call('INCRBY', '{cancelled}:' .. ARGV[3], ARGV[4])")
         before: int = await add("own", 0)  # the test runs on two loops, with one server
         for turns in range(20):
             write = asyncio.ensure_future(add("other", 1000))
@@ -161,29 +158,25 @@ async def test_a_write_to_redis_that_was_cancelled_leaves_no_answer_behind(
             write.cancel()
             await asyncio.gather(write, return_exceptions=True)
             assert await add("own", 1) == before + turns + 1
-    finally:
-        await store.aclose()
 
 
 async def test_writes_to_redis_at_the_same_time_get_their_own_answers(
     steady_redis: RedisServer,
 ) -> None:
     """A write that finds the connection of writes busy takes another one."""
-    store = RedisCounters(steady_redis.address, name="parallel")
-    try:
+    async with aclosing(RedisCounters(steady_redis.address, name="parallel")) as store:
         echo = store.script("return tonumber(ARGV[3])")
         assert await asyncio.gather(*map(echo, range(50))) == list(range(50))
-    finally:
-        await store.aclose()
 
 
 async def test_redis_is_written_after_it_has_closed_an_idle_connection(
     steady_redis: RedisServer,
 ) -> None:
     """Many servers do so after some minutes."""
-    store = RedisCounters(steady_redis.address, name="idle")
-    other = RedisCounters(steady_redis.address, name="other")
-    try:
+    async with (
+        aclosing(RedisCounters(steady_redis.address, name="idle")) as store,
+        aclosing(RedisCounters(steady_redis.address, name="other")) as other,
+    ):
         await store.raise_to({"key": 1})
         await other._client.client_kill_filter(_type="normal", skipme=True)
         line: Any = store._line
@@ -191,6 +184,3 @@ async def test_redis_is_written_after_it_has_closed_an_idle_connection(
             await asyncio.sleep(0)
         await store.raise_to({"key": 2})
         assert (await store.read(["key"]))[1] == {"key": 2}
-    finally:
-        await store.aclose()
-        await other.aclose()
