@@ -135,7 +135,7 @@ test-durable: build  ## kill and stop processes with durable timers, and play 10
 	AIOWHEEL_HISTORIES=10000 $(PYTEST) --timeout 7200 tests/durable/test_histories.py
 
 .PHONY: test-shared
-test-shared: build  ## break the stores of shared counters, and kill workers, under 10,000 waits; two hours
+test-shared: build  ## break the stores of shared counters, and kill workers, under 10,000 waits; three hours
 	$(PYTEST) -m shared_faults --timeout 600 tests/shared tests/serve $(TEST_ARGS)
 
 # Simulated worlds outside the package.
