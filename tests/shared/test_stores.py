@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
+from collections.abc import Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from aiowheel.shared import CounterStore, PostgresCounters, RedisCounters, Sqlit
 from aiowheel.testing import MemoryCounters, counter_store_checks
 from aiowheel.testing._store_checks import StoreCheck
 
+from .conftest import Process, Until
 from .servers import PostgresServer, RedisServer
 
 pytestmark = [pytest.mark.both_loops, pytest.mark.one_build, pytest.mark.realtime]
@@ -57,6 +60,69 @@ async def test_redis(check: StoreCheck, steady_redis: RedisServer) -> None:
         return RedisCounters(steady_redis.address)
 
     await check(connect)
+
+
+class HintLog:
+    """A listener that keeps the hints."""
+
+    def __init__(self) -> None:
+        self.hints: list[set[str]] = []
+        self.gaps = 0
+
+    def hint(self, _epoch: str, values: Mapping[str, int]) -> None:
+        """Keep the keys of a hint."""
+        self.hints.append(set(values))
+
+    def gap(self) -> None:
+        """Count a gap."""
+        self.gaps += 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+async def test_publishes_of_other_keys_cost_a_process_one_hint_a_batch(
+    kind: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    process: Process,
+    until: Until,
+) -> None:
+    """A hint of keys that nobody here waits for reads nothing and checks no operation."""
+    name = f"hints_{uuid.uuid4().hex}"  # the test runs on two loops, with one server
+
+    def connect() -> CounterStore:
+        if kind == "sqlite":
+            return SqliteCounters(tmp_path / "counters.db")
+        if kind == "postgres":
+            return PostgresCounters(request.getfixturevalue("postgres_server").dsn, name=name)
+        return RedisCounters(request.getfixturevalue("steady_redis").address, name=name)
+
+    log = HintLog()
+    async with (
+        aclosing(connect()) as logged,
+        process(connect()) as (_, publisher),
+        process(connect()) as (purgatory, other),
+    ):
+        await logged.open(log)
+        waits = [other.wait_until({f"own-{number}": 1}, 60) for number in range(2_500)]
+        await asyncio.gather(*(other.value(f"own-{number}") for number in range(2_500)))
+        before, checks = other.statistics(), purgatory.statistics().checks
+        log.hints.clear()
+
+        for batch in range(20):
+            keys = (f"other-{batch}-{number}" for number in range(50))
+            await asyncio.gather(*(publisher.advance(key, 1) for key in keys))
+        await until(lambda: other.statistics().hints == before.hints + 1_000)
+        await until(lambda: sum(map(len, log.hints)) == 1_000)
+
+        assert len(log.hints) == publisher.statistics().writes
+        assert log.gaps == 0
+        assert other.statistics() == before._replace(hints=before.hints + 1_000)
+        assert purgatory.statistics().checks == checks
+        assert not any(wait.done() for wait in waits)
+        await publisher.advance("own-7", 1)
+        assert await waits[7]
+        for wait in waits:
+            wait.cancel()
 
 
 async def test_a_cancelled_first_call_leaves_no_half_made_connection(
