@@ -202,7 +202,7 @@ class Leased(NamedTuple):
     """The answer to `Store.renew`.
 
     Attributes:
-        now_us: The store's clock.
+        now_us: The store's clock at the end of the call.
         epochs: The epochs of the partitions that the caller owns, by partition.
         share: The number of partitions that the caller should own.
         next_expiry_us: When the next lease of another owner ends; None if no other owner has one.

@@ -161,9 +161,12 @@ class PostgresStore(Store):
         self, owner: str, *, lease_us: int, horizon_us: int, give_up: Sequence[int] = ()
     ) -> Leased:
         """Renew, take and release partitions."""
-        return await self._write(
+        leased = await self._write(
             lambda connection: statements.renew(connection, owner, lease_us, horizon_us, give_up)
         )
+        # The renewal and its commit take milliseconds. Timers would fire later by that time if the
+        # process learned the clock that the renewal has read.
+        return leased._replace(now_us=await self._writer.run(statements.now_us))
 
     async def release(self, owner: str) -> None:
         """Give up all partitions of *owner*."""

@@ -394,6 +394,11 @@ async def put_alone(
     return [_placed(put, found.get(put.name), partitions) for put in puts]
 
 
+async def now_us(connection: Any) -> int:
+    """Return the server's clock in microseconds since the Unix epoch."""
+    return int(await connection.fetchval(f"SELECT {_NOW}"))
+
+
 # --- leases -----------------------------------------------------------------------------------
 
 
@@ -405,9 +410,9 @@ async def renew(
     parts = await connection.fetch(
         "SELECT part, owner, epoch, until_us FROM aiowheel_parts ORDER BY part FOR UPDATE"
     )
-    now_us: int = await connection.fetchval(f"SELECT {_NOW}")
-    until_us = now_us + lease_us
-    await connection.execute("DELETE FROM aiowheel_members WHERE until_us < $1", now_us)
+    now = await now_us(connection)
+    until_us = now + lease_us
+    await connection.execute("DELETE FROM aiowheel_members WHERE until_us < $1", now)
     members: int = await connection.fetchval(
         "WITH mine AS (INSERT INTO aiowheel_members VALUES ($1, $2) "
         "ON CONFLICT (owner) DO UPDATE SET until_us = $2) "
@@ -432,7 +437,7 @@ async def renew(
     for part, other, epoch, other_until_us in parts:
         if other == owner:
             continue
-        if (not other or other_until_us < now_us) and len(epochs) < share:
+        if (not other or other_until_us < now) and len(epochs) < share:
             epochs[part] = epoch + 1
             gained.append(part)
         elif other:
@@ -447,12 +452,12 @@ async def renew(
         "WHERE t.part = mine.part",
         owner,
         until_us,
-        now_us + horizon_us,
+        now + horizon_us,
         list(epochs),
         list(epochs.values()),
     )
     found, _ = await changes(connection, owner)
-    return Leased(now_us, epochs, share, expiry, found)
+    return Leased(now, epochs, share, expiry, found)
 
 
 async def release(connection: Any, owner: str) -> None:
@@ -534,9 +539,9 @@ async def dead_letters(connection: Any, after: int, limit: int) -> list[DeadLett
 
 async def summary(connection: Any) -> Summary:
     """Return the counts of the tables."""
-    now_us = await connection.fetchval(f"SELECT {_NOW}")
+    now = await now_us(connection)
     pending, overdue = await connection.fetchrow(
-        "SELECT count(*), count(*) FILTER (WHERE due_us <= $1) FROM aiowheel_timers", now_us
+        "SELECT count(*), count(*) FILTER (WHERE due_us <= $1) FROM aiowheel_timers", now
     )
     dead = await connection.fetchval("SELECT count(*) FROM aiowheel_dead")
     owners = await connection.fetch("SELECT owner, count(*) FROM aiowheel_parts GROUP BY owner")
@@ -544,7 +549,7 @@ async def summary(connection: Any) -> Summary:
     for hour, count in await connection.fetch(
         "SELECT greatest(0, (due_us - $1) / 3600000000) AS hour, count(*) FROM aiowheel_timers "
         "WHERE due_us < $1 + 86400000000 GROUP BY 1",
-        now_us,
+        now,
     ):
         hours[hour] += count
     return Summary(pending, overdue, dead, dict(map(tuple, owners)), hours)

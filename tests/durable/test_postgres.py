@@ -64,6 +64,27 @@ async def test_effects_of_handlers_happen_exactly_once(database: str) -> None:
     assert calls == 20
 
 
+async def test_a_renewal_returns_the_clock_after_its_commit(database: str) -> None:
+    """Timers fire later by the time between that clock and the answer; here a commit is slow."""
+    connection = await connected(database)
+    store = PostgresStore(database)
+    await store.open()
+    try:
+        await connection.execute(
+            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN PERFORM pg_sleep(0.1); RETURN NULL; END';"
+            "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON aiowheel_members "
+            "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow()"
+        )
+        before: float = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())")
+        leased = await store.renew("owner", lease_us=10**7, horizon_us=10**7)
+    finally:
+        await store.close()
+        await connection.close()
+
+    assert leased.now_us >= float(before) * 1e6 + 100_000
+
+
 async def test_two_processes_share_and_take_over(database: str) -> None:
     """An insert into a partition of the other process arrives there by a notification."""
     await share_and_take_over([PostgresStore(database, partitions=8) for _ in range(2)], 2)
