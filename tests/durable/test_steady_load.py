@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow, pyt
 SECONDS = int(os.environ.get("AIOWHEEL_LOAD_SECONDS", "60"))
 RATE = 150  # timers scheduled per second; a third of them is cancelled
 LEAD = 40  # seconds until they are due, which is beyond the half of the window
+MOST_LATE = 5  # seconds, on a busy machine
 MOST_LOG = 64 * 2**20  # bytes
 PARTITIONS = 4
 
@@ -33,22 +34,28 @@ class Load:
     """Timers that are scheduled, cancelled and fired each second.
 
     Attributes:
+        timers: The durable timers.
         fired: The number of fires of each timer.
         early: The timers that fired before they were due.
+        late: The timers that fired more than `MOST_LATE` seconds after that.
     """
 
     def __init__(self, timers: DurableTimers) -> None:
-        self._timers = timers
+        self.timers = timers
         self._kept: set[str] = set()
         self._second = 0
         self.fired: dict[str, int] = {}
         self.early: list[str] = []
+        self.late: list[str] = []
         timers.handler("h")(self._on_fire)
 
     def _on_fire(self, fire: Fire) -> None:
         self.fired[fire.name] = self.fired.get(fire.name, 0) + 1
-        if self._timers.now() < fire.due:
+        lateness = (self.timers.now() - fire.due).total_seconds()
+        if lateness < 0:
             self.early.append(fire.name)
+        elif lateness > MOST_LATE:
+            self.late.append(fire.name)
 
     async def last(self, seconds: int, each: Callable[[], Awaitable[object]]) -> None:
         """Keep up the load, and call *each* once a second."""
@@ -56,12 +63,12 @@ class Load:
             pause = asyncio.create_task(asyncio.sleep(1))
             self._second += 1
             names = [f"{self._second}.{number}" for number in range(RATE)]
-            await self._timers.schedule_many(
+            await self.timers.schedule_many(
                 NewTimer(name, "h", timedelta(seconds=LEAD + number / RATE), bytes(100))
                 for number, name in enumerate(names)
             )
             cancelled = names[::3]
-            assert all(await asyncio.gather(*map(self._timers.cancel, cancelled)))
+            assert all(await asyncio.gather(*map(self.timers.cancel, cancelled)))
             self._kept |= set(names) - set(cancelled)
             await each()
             await pause
@@ -72,23 +79,21 @@ class Load:
             while len(self.fired) < len(self._kept):  # noqa: ASYNC110 - the load has no event
                 await asyncio.sleep(0.1)
         assert self.fired == dict.fromkeys(self._kept, 1)
-        assert self.early == []
+        assert self.early == self.late == []
 
 
 @asynccontextmanager
-async def loaded(store: Store) -> AsyncGenerator[tuple[DurableTimers, Load]]:
+async def loaded(store: Store) -> AsyncGenerator[Load]:
     """Open timers with a load, and check its fires at the end."""
     timers = DurableTimers(store)
     load = Load(timers)
     async with timers:
-        yield timers, load
+        yield load
         await load.end()
 
 
 @pytest.mark.timeout(SECONDS + 600)
-async def test_a_snapshot_held_in_postgres_delays_no_fire(
-    database: str, record_property: Callable[[str, object], None]
-) -> None:
+async def test_a_snapshot_held_in_postgres_delays_no_fire(database: str) -> None:
     """The reading of a page costs at most three times as much as before the snapshot."""
     asyncpg: Any = import_module("asyncpg")
     reader, holder = await asyncpg.connect(database), await asyncpg.connect(database)
@@ -97,7 +102,7 @@ async def test_a_snapshot_held_in_postgres_delays_no_fire(
     async def note_cost() -> None:
         costs.append(await pages_of_a_read(reader))
 
-    async with loaded(PostgresStore(database, partitions=PARTITIONS)) as (timers, load):
+    async with loaded(PostgresStore(database, partitions=PARTITIONS)) as load:
         # Rows in space that a vacuum has freed are on more pages than rows in a new table.
         await load.last(2 * LEAD, note_cost)
         await holder.execute("VACUUM aiowheel_timers")
@@ -112,12 +117,9 @@ async def test_a_snapshot_held_in_postgres_delays_no_fire(
         await load.last(SECONDS, note_cost)
         await load.end()
         await snapshot.rollback()
-        lateness = timers.statistics().lateness
     await reader.close()
     await holder.close()
 
-    record_property("pages", {"before": usual, "held": max(costs)})
-    record_property("late_p99_ms", lateness.quantile(0.99) * 1e3)
     assert max(costs) <= 3 * usual
 
 
@@ -138,22 +140,17 @@ async def pages_of_a_read(connection: Any) -> float:
 
 
 @pytest.mark.timeout(SECONDS + 600)
-async def test_the_log_of_sqlite_stays_small(
-    tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+async def test_the_log_of_sqlite_stays_small(tmp_path: Path) -> None:
     """The store resets the log although pages are read and the pending timers are listed."""
     log = tmp_path / "app.db-wal"
     sizes: list[int] = []
 
-    async with loaded(SQLiteStore(tmp_path / "app.db")) as (timers, load):
+    async with loaded(SQLiteStore(tmp_path / "app.db")) as load:
 
         async def list_timers() -> None:
-            assert [row async for row in timers.pending()]
+            assert [row async for row in load.timers.pending()]
             sizes.append(log.stat().st_size)
 
         await load.last(SECONDS, list_timers)
-        lateness = timers.statistics().lateness
 
-    record_property("log_mb", max(sizes) / 2**20)
-    record_property("late_p99_ms", lateness.quantile(0.99) * 1e3)
     assert max(sizes) <= MOST_LOG
