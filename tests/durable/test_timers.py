@@ -434,6 +434,27 @@ async def test_a_clock_that_is_set_moves_what_is_due(hours: int, clock: str) -> 
     assert tuple(log.names) == names
 
 
+@pytest.mark.parametrize("clock", ["local", "remote"])
+async def test_after_a_clock_was_set_back_an_owner_gets_the_changes_of_others(clock: str) -> None:
+    """It reads its timers again: others leave it no changes of timers as late as it had read."""
+    base, log = SteppedStore(), Log()
+    store: Store = base if clock == "local" else RemoteStore(base)
+    async with timers_on(store, log, window=60, lease=10) as owner:
+        await owner.schedule("kept", "h", due=timedelta(minutes=3))
+        await owner.schedule("cancelled", "h", due=timedelta(seconds=90))
+        await asyncio.sleep(40)
+        base.step_us = -3_600_000_000
+        await asyncio.sleep(10)
+        async with timers_on(base, log, window=60, lease=10) as other:
+            await other.schedule("new", "h", due=timedelta(minutes=5))
+            assert await other.cancel("cancelled")
+            assert other.statistics().partitions == 0
+        await asyncio.sleep(4000)
+
+    assert log.names == ["new", "kept"]
+    assert log.times == [pytest.approx(350, abs=0.01), 3780]
+
+
 async def test_a_foreign_cancel_is_true_only_outside_of_the_lease() -> None:
     """A timer that is due within the lease may fire before its owner reads the change."""
     store, log = MemoryStore(), Log()
