@@ -53,6 +53,7 @@ _BAD_ROW = (
     asyncpg.ProgramLimitExceededError,
     asyncpg.CharacterNotInRepertoireError,
     asyncpg.UntranslatableCharacterError,
+    UnicodeEncodeError,
 )
 #: The errors of the driver are included: a connection that breaks may raise any of these.
 _UNUSABLE = (

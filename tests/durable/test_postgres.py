@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from aiowheel.durable import DurableTimers, Fire, PostgresStore, Retry, StaleFireError, StoreError
+from aiowheel.durable import (
+    BadRowError,
+    DurableTimers,
+    Fire,
+    PostgresStore,
+    Retry,
+    StaleFireError,
+    StoreError,
+)
+from aiowheel.durable._operations import Cancel
 
 from .links import Fired, share_and_take_over, until
 
@@ -170,3 +179,15 @@ async def test_a_server_that_is_not_there_is_an_error() -> None:
     with pytest.raises(StoreError, match="PostgreSQL"):
         async with DurableTimers(PostgresStore("postgresql://nobody@127.0.0.1:1/none")):
             pass
+
+
+async def test_a_name_that_is_not_unicode_is_refused(database: str) -> None:
+    """The command line passes such a name on from the shell."""
+    store = PostgresStore(database, partitions=1)
+    await store.open()
+
+    with pytest.raises(BadRowError, match="surrogates not allowed"):
+        await store.commit("", [Cancel("\udcff")])
+
+    assert await store.commit("", [Cancel("a")]) == [None]
+    await store.close()
