@@ -89,12 +89,16 @@ class SQLiteStore(Store):
         """Connect, and create the tables if there are none."""
         if not create and not self._file.exists():  # SQLite would create it
             raise StoreError(f"{self.path}: no such file")
-        try:
-            self.partitions = await self._write(
-                lambda connection: statements.prepare(
-                    connection, self._given_partitions, _PARTITIONS, create=create
-                )
+
+        def prepare(connection: sqlite3.Connection) -> int:
+            return statements.prepare(
+                connection, self._given_partitions, _PARTITIONS, create=create
             )
+
+        try:
+            # The writer's connection would change the journal mode of another program's file.
+            opening = self._write(prepare) if create else self._run(self._reader, prepare)
+            self.partitions = await opening
         except StoreError:
             await self.close()
             raise
