@@ -19,7 +19,7 @@ from aiowheel.durable import (
     StaleFireError,
     StoreError,
 )
-from aiowheel.durable._operations import Cancel
+from aiowheel.durable._operations import Cancel, Put
 
 from .links import Fired, share_and_take_over, until
 
@@ -190,4 +190,22 @@ async def test_a_name_that_is_not_unicode_is_refused(database: str) -> None:
         await store.commit("", [Cancel("\udcff")])
 
     assert await store.commit("", [Cancel("a")]) == [None]
+    await store.close()
+
+
+@pytest.mark.slow
+async def test_a_long_transaction_of_the_user_does_not_stop_the_renewals(database: str) -> None:
+    """A commit that waits for it ends with an error, and so does its lock of the partition."""
+    store = PostgresStore(database, partitions=1)
+    await store.open()
+    connection = await connected(database)
+    put = Put("a", "h", 0, b"")
+    async with connection.transaction():
+        await store.put_in(connection, put)
+        with pytest.raises(StoreError, match="lock timeout"):
+            await store.commit("one", [put])
+
+        assert (await store.renew("one", lease_us=10**7, horizon_us=0)).epochs == {0: 1}
+
+    await connection.close()
     await store.close()
