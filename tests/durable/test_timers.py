@@ -691,6 +691,33 @@ async def test_closing_waits_for_handlers_and_then_cancels_them() -> None:
     assert timers.closed
 
 
+async def test_a_handler_that_calls_closed_timers_is_repeated_after_a_restart() -> None:
+    """Its fire is neither a failed attempt nor a dead letter."""
+    store, fires = MemoryStore(), list[Fire]()
+
+    async def handler(fire: Fire) -> None:
+        fires.append(fire)
+        await asyncio.sleep(5)
+        await timers.schedule("next", "next", due=SECOND)
+
+    def opened() -> DurableTimers:
+        timers = DurableTimers(store)
+        timers.handler("h", retry=Retry(1))(handler)
+        timers.handler("next")(lambda _: None)
+        return timers
+
+    async with opened() as timers:
+        await timers.schedule("first", "h", due=SECOND)
+        await asyncio.sleep(2)
+    async with opened() as timers:
+        await asyncio.sleep(60)
+        assert timers.statistics().acknowledged == 2
+
+    assert [(fire.name, fire.attempt) for fire in fires] == [("first", 1)] * 2
+    assert fires[0].id == fires[1].id
+    assert (await store.summary()).dead == 0
+
+
 async def test_a_list_that_is_read_while_the_timers_are_closed_ends_with_an_error() -> None:
     """Another page would open the store again."""
     async with timers_on(MemoryStore(), Log()) as timers:
