@@ -533,7 +533,10 @@ class DurableTimers:
             self._check_open()  # a closed store would open again to read the next page
 
     async def dead_letters(self) -> AsyncIterator[DeadLetter]:
-        """Iterate over the fires whose attempts have all failed, oldest first."""
+        """Iterate over the fires whose attempts have all failed, oldest first.
+
+        A fire that fails during the iteration is included: to redrive all, make a list first.
+        """
         self._check_open()
         after = 0
         while letters := await self._store.dead_letters(after=after, limit=_PAGE):
