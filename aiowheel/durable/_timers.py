@@ -466,9 +466,11 @@ class DurableTimers:
         """
         self._check_open()
         recurrence = recurrence_of(rule, missed)
-        if first is None:
-            first = to_datetime(recurrence.rule.after(self._clock.now_us()))
-        put = self._put_of(name, handler, first, payload, "replace")
+        now_us = self._clock.now_us()
+        first_us = (
+            recurrence.rule.after(now_us) if first is None else due_to_us("first", first, now_us)
+        )
+        put = self._put_of(name, handler, to_datetime(first_us), payload, "replace")
         put = put._replace(recurrence=recurrence.as_text(), if_exists="revise")
         return await self._committer.submit((put,), _is_written)
 
