@@ -277,7 +277,8 @@ class SQLiteStore(Store):
     def _execute_in(self, connection: Any, operation: Put | Settle) -> Result:
         if not isinstance(connection, sqlite3.Connection):
             raise TypeError(f"connection must be a sqlite3.Connection, got {safe_repr(connection)}")
-        files = [file for _, _, file in statements.plain(connection, "PRAGMA database_list")]
+        databases = statements.plain(connection, "PRAGMA database_list")
+        files = [os.fsdecode(file) for _, _, file in databases]
         if not any(file and Path(file).resolve() == self._file.resolve() for file in files):
             raise TypeError(f"connection must be one of {self.path}, got one of {files}")
         # Python 3.12 has a second way to set this mode.
