@@ -209,3 +209,19 @@ async def test_a_long_transaction_of_the_user_does_not_stop_the_renewals(databas
 
     await connection.close()
     await store.close()
+
+
+async def test_a_prefix_is_found_in_a_database_without_an_encoding(postgres: str) -> None:
+    """A cluster of the locale C has such databases; they count bytes instead of characters."""
+    connection = await connected(postgres)
+    options = "ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    await connection.execute(f"CREATE DATABASE bytes {options}")
+    async with DurableTimers(PostgresStore(f"{postgres.rpartition('/')[0]}/bytes")) as timers:
+        for name in ("\u00e9t\u00e9", "\u00e9t", "ete"):
+            await timers.schedule(name, "h", due=FAR)
+
+        names = [row.name async for row in timers.pending("\u00e9t\u00e9")]
+
+    await connection.execute("DROP DATABASE bytes WITH (FORCE)")
+    await connection.close()
+    assert names == ["\u00e9t\u00e9"]
