@@ -136,11 +136,16 @@ class DurableTimers:
         timer = current_timer() if self._given_timer is None else self._given_timer
         try:
             await self._store.open()
-            self._build(timer)
-            await self._leases.renew()
         except BaseException:
             self._state = "closed"
             await self._store.close()
+            raise
+        try:
+            self._build(timer)
+            await self._leases.renew()
+        except BaseException:  # the store may have given partitions to this process
+            self._state = "closed"
+            await self._close_store()
             raise
         if self.closed:
             await self._close_store()

@@ -24,7 +24,7 @@ from aiowheel.durable import (
     StoreError,
     TimerExistsError,
 )
-from aiowheel.durable._operations import Cursor, Operation, Result, Row
+from aiowheel.durable._operations import Cursor, Leased, Operation, Result, Row
 
 from .links import Cut, Stalled, Transactional
 
@@ -689,6 +689,26 @@ async def test_closing_waits_for_handlers_and_then_cancels_them() -> None:
     assert ended == ["short", "long"]
     assert ids[1] == ids[2]
     assert timers.closed
+
+
+async def test_timers_that_are_cancelled_while_they_open_give_up_their_partitions() -> None:
+    """Otherwise no process fires the timers until the lease ends."""
+
+    class Slow(MemoryStore):
+        """A store whose renewals are answered late."""
+
+        async def renew(self, *arguments: Any, **options: Any) -> Leased:
+            leased = await super().renew(*arguments, **options)
+            await asyncio.sleep(10)
+            return leased
+
+    store = Slow()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(5), timers_on(store, Log()):
+            pass
+
+    async with timers_on(store, Log()) as timers:
+        assert timers.statistics().partitions == store.partitions
 
 
 async def test_a_handler_that_calls_closed_timers_is_repeated_after_a_restart() -> None:
