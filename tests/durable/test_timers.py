@@ -723,7 +723,7 @@ async def test_a_handler_that_calls_closed_timers_is_repeated_after_a_restart() 
     def opened() -> DurableTimers:
         timers = DurableTimers(store)
         timers.handler("h", retry=Retry(1))(handler)
-        timers.handler("next")(lambda _: None)
+        timers.handler("next")(Log())
         return timers
 
     async with opened() as timers:
