@@ -39,7 +39,7 @@ class StoreClock:
             round_trip: Seconds from the request to the answer.
 
         Returns:
-            Whether the clock was set since the last answer: deadlines on the wheel are then wrong.
+            Whether the clock was set since the last answer: the window must be read again.
         """
         direct = self._read()
         timer_us = int(self._timer.time() * 1e6) + 1

@@ -150,7 +150,8 @@ class Leases:
                 )
             answered = self._timer.time()
             # Without a lease for a while, the process may have missed a crash of the store that
-            # lost commits: the window has to be read again.
+            # lost commits: the window has to be read again. After the clock was set, the window
+            # may end beyond the horizon up to which other processes leave changes.
             had_ended = answered >= self._valid_until
             jumped = self._clock.observe(leased.now_us, answered - sent)
             # Changes first: a timer that another process cancelled must not fire under this lease.
@@ -159,11 +160,9 @@ class Leases:
             self._valid_until = sent + self._lease
             self._was_valid = True
             self._note_expiry(leased, answered)
-            if self._reset_wanted or had_ended:
+            if self._reset_wanted or had_ended or jumped:
                 self._reset_wanted = False
                 self._window.reset()
-            elif jumped:
-                self._window.arm_again()
         self._choose_excess(leased.share)
         self._window.wake()
         self._resume()

@@ -2,8 +2,9 @@
 
 One connection writes, one reads and one listens. Each is opened when it is needed, and again after
 an error. An owner that stops during a commit would keep its locks, so the server ends a transaction
-that is idle for two seconds. Rows are locked in the order of their partition or name, so that two
-processes cannot deadlock.
+that is idle for two seconds. A commit that waits for a user's transaction locks out the renewals of
+all processes, so it waits for five seconds at most. Rows are locked in the order of their partition
+or name, so that two processes cannot deadlock.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ _COMMAND_SECONDS = 10.0
 _SETTINGS = {
     "application_name": "aiowheel durable",
     "idle_in_transaction_session_timeout": "2000",
+    "lock_timeout": "5000",
 }
 _BAD_ROW = (
     asyncpg.DataError,  # also raised by the client, for a value that it cannot encode
@@ -53,6 +55,7 @@ _BAD_ROW = (
     asyncpg.ProgramLimitExceededError,
     asyncpg.CharacterNotInRepertoireError,
     asyncpg.UntranslatableCharacterError,
+    UnicodeEncodeError,
 )
 #: The errors of the driver are included: a connection that breaks may raise any of these.
 _UNUSABLE = (
@@ -71,7 +74,8 @@ class PostgresStore(Store):
     """Durable timers in a PostgreSQL database, 12 or later.
 
     The tables are created in the first schema of the connection's search path; their names begin
-    with `aiowheel_`. `schedule_in` and `ack_in` take asyncpg connections to the same database.
+    with `aiowheel_`. `schedule_in` and `ack_in` take asyncpg connections with the same database and
+    search path; another one is refused only if it finds no tables of durable timers.
 
     Args:
         dsn: As for `asyncpg.connect`.

@@ -525,8 +525,8 @@ async def rows(connection: Any, after: str, prefix: str, limit: int) -> list[Row
     """Return timers by name."""
     records = await connection.fetch(
         f"SELECT {_ROW} FROM aiowheel_timers WHERE name > $1 AND name >= $2 "
-        "AND left(name, $3) = $2 ORDER BY name LIMIT $4",
-        *(after, prefix, len(prefix), limit),
+        "AND starts_with(name, $2) ORDER BY name LIMIT $3",
+        *(after, prefix, limit),
     )
     return [Row(*record) for record in records]
 

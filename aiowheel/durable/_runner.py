@@ -204,6 +204,11 @@ class Runner:
                 self._forget(fire)
                 raise
             self._end(fire, handler, error)
+        except DurableTimersClosedError as error:
+            if self.closing:  # the handler has scheduled or cancelled a timer
+                self._forget(fire)
+            else:
+                self._end(fire, handler, error)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:

@@ -89,12 +89,16 @@ class SQLiteStore(Store):
         """Connect, and create the tables if there are none."""
         if not create and not self._file.exists():  # SQLite would create it
             raise StoreError(f"{self.path}: no such file")
-        try:
-            self.partitions = await self._write(
-                lambda connection: statements.prepare(
-                    connection, self._given_partitions, _PARTITIONS, create=create
-                )
+
+        def prepare(connection: sqlite3.Connection) -> int:
+            return statements.prepare(
+                connection, self._given_partitions, _PARTITIONS, create=create
             )
+
+        try:
+            # The writer's connection would change the journal mode of another program's file.
+            opening = self._write(prepare) if create else self._run(self._reader, prepare)
+            self.partitions = await opening
         except StoreError:
             await self.close()
             raise
@@ -273,7 +277,8 @@ class SQLiteStore(Store):
     def _execute_in(self, connection: Any, operation: Put | Settle) -> Result:
         if not isinstance(connection, sqlite3.Connection):
             raise TypeError(f"connection must be a sqlite3.Connection, got {safe_repr(connection)}")
-        files = [file for _, _, file in statements.plain(connection, "PRAGMA database_list")]
+        databases = statements.plain(connection, "PRAGMA database_list")
+        files = [os.fsdecode(file) for _, _, file in databases]
         if not any(file and Path(file).resolve() == self._file.resolve() for file in files):
             raise TypeError(f"connection must be one of {self.path}, got one of {files}")
         # Python 3.12 has a second way to set this mode.

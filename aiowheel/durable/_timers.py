@@ -136,11 +136,16 @@ class DurableTimers:
         timer = current_timer() if self._given_timer is None else self._given_timer
         try:
             await self._store.open()
-            self._build(timer)
-            await self._leases.renew()
         except BaseException:
             self._state = "closed"
             await self._store.close()
+            raise
+        try:
+            self._build(timer)
+            await self._leases.renew()
+        except BaseException:  # the store may have given partitions to this process
+            self._state = "closed"
+            await self._close_store()
             raise
         if self.closed:
             await self._close_store()
@@ -204,7 +209,8 @@ class DurableTimers:
 
         Idempotent, and safe to call from several tasks. The timers stay in the store. Later calls
         of other methods raise `DurableTimersClosedError`, and so does an `async with` that another
-        task has begun and that is still opening the store.
+        task has begun and that is still opening the store. The fire of a handler that ends with
+        this error is repeated by another process, or after a restart.
 
         Args:
             drain: Seconds to wait for handlers and for the commits of their outcomes. Handlers that
@@ -465,9 +471,11 @@ class DurableTimers:
         """
         self._check_open()
         recurrence = recurrence_of(rule, missed)
-        if first is None:
-            first = to_datetime(recurrence.rule.after(self._clock.now_us()))
-        put = self._put_of(name, handler, first, payload, "replace")
+        now_us = self._clock.now_us()
+        first_us = (
+            recurrence.rule.after(now_us) if first is None else due_to_us("first", first, now_us)
+        )
+        put = self._put_of(name, handler, to_datetime(first_us), payload, "replace")
         put = put._replace(recurrence=recurrence.as_text(), if_exists="revise")
         return await self._committer.submit((put,), _is_written)
 
@@ -532,7 +540,10 @@ class DurableTimers:
             self._check_open()  # a closed store would open again to read the next page
 
     async def dead_letters(self) -> AsyncIterator[DeadLetter]:
-        """Iterate over the fires whose attempts have all failed, oldest first."""
+        """Iterate over the fires whose attempts have all failed, oldest first.
+
+        A fire that fails during the iteration is included: to redrive all, make a list first.
+        """
         self._check_open()
         after = 0
         while letters := await self._store.dead_letters(after=after, limit=_PAGE):

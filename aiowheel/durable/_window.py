@@ -158,13 +158,6 @@ class Window:
         if entry.row is not None:
             self._arm(entry, entry.row)  # arms it again if it is not due by the store's clock
 
-    def arm_again(self) -> None:
-        """Compute every deadline again, after the store's clock was set. O(resident)."""
-        for entry in list(self.resident.values()):
-            if entry.row is not None and entry.handle is not None:
-                entry.handle.cancel()
-                self._arm(entry, entry.row)
-
     def change(self, changes: Iterable[Change]) -> None:
         """Apply the changes of other processes."""
         for change in changes:
@@ -188,7 +181,10 @@ class Window:
                 self._forget(entry.row.id)
 
     def reset(self) -> None:
-        """Forget all timers and read them again: commits without an answer may have happened."""
+        """Forget all timers and read them again.
+
+        Commits without an answer may have happened, or the store's clock was set.
+        """
         for row_id in list(self.resident):
             self._forget(row_id)
         for part, held in self.held.items():

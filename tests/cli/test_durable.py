@@ -81,6 +81,20 @@ def test_a_name_that_is_not_unicode_is_refused(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ["list", "dead", "check"])
+def test_a_file_of_another_program_is_not_changed(command: str, tmp_path: Path) -> None:
+    """A command that only reads leaves the journal mode of the file as it is."""
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE orders (name TEXT)")
+    connection.close()
+    before = path.read_bytes()
+
+    assert run(["durable", command, str(path)]) == 1
+
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize("host", ["localhost:port", "localhost:99999", "[::1", "a" * 64])
 def test_a_malformed_address_is_refused(host: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The answer is one line."""

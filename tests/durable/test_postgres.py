@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from aiowheel.durable import DurableTimers, Fire, PostgresStore, Retry, StaleFireError, StoreError
+from aiowheel.durable import (
+    BadRowError,
+    DurableTimers,
+    Fire,
+    PostgresStore,
+    Retry,
+    StaleFireError,
+    StoreError,
+)
+from aiowheel.durable._operations import Cancel, Put
 
 from .links import Fired, share_and_take_over, until
 
@@ -170,3 +179,49 @@ async def test_a_server_that_is_not_there_is_an_error() -> None:
     with pytest.raises(StoreError, match="PostgreSQL"):
         async with DurableTimers(PostgresStore("postgresql://nobody@127.0.0.1:1/none")):
             pass
+
+
+async def test_a_name_that_is_not_unicode_is_refused(database: str) -> None:
+    """The command line passes such a name on from the shell."""
+    store = PostgresStore(database, partitions=1)
+    await store.open()
+
+    with pytest.raises(BadRowError, match="surrogates not allowed"):
+        await store.commit("", [Cancel("\udcff")])
+
+    assert await store.commit("", [Cancel("a")]) == [None]
+    await store.close()
+
+
+@pytest.mark.slow
+async def test_a_long_transaction_of_the_user_does_not_stop_the_renewals(database: str) -> None:
+    """A commit that waits for it ends with an error, and so does its lock of the partition."""
+    store = PostgresStore(database, partitions=1)
+    await store.open()
+    connection = await connected(database)
+    put = Put("a", "h", 0, b"")
+    async with connection.transaction():
+        await store.put_in(connection, put)
+        with pytest.raises(StoreError, match="lock timeout"):
+            await store.commit("one", [put])
+
+        assert (await store.renew("one", lease_us=10**7, horizon_us=0)).epochs == {0: 1}
+
+    await connection.close()
+    await store.close()
+
+
+async def test_a_prefix_is_found_in_a_database_without_an_encoding(postgres: str) -> None:
+    """A cluster of the locale C has such databases; they count bytes instead of characters."""
+    connection = await connected(postgres)
+    options = "ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    await connection.execute(f"CREATE DATABASE bytes {options}")
+    async with DurableTimers(PostgresStore(f"{postgres.rpartition('/')[0]}/bytes")) as timers:
+        for name in ("\u00e9t\u00e9", "\u00e9t", "ete"):
+            await timers.schedule(name, "h", due=FAR)
+
+        names = [row.name async for row in timers.pending("\u00e9t\u00e9")]
+
+    await connection.execute("DROP DATABASE bytes WITH (FORCE)")
+    await connection.close()
+    assert names == ["\u00e9t\u00e9"]

@@ -225,3 +225,13 @@ async def test_every_replaces_a_recurrence_that_differs() -> None:
         await asyncio.sleep(10 * 3600)
 
     assert [hour for hour, _ in log.hours] == [1, 3]
+
+
+@pytest.mark.virtual_time
+async def test_a_wrong_first_occurrence_is_named_so() -> None:
+    """The error names the argument of `every`."""
+    async with made(MemoryStore(start=START), Log(START)) as timers:
+        with pytest.raises(ValueError, match="first must be a datetime with a time zone"):
+            await timers.every("e", "h", 60, first=START.replace(tzinfo=None))
+        with pytest.raises(TypeError, match="first must be an aware datetime or a timedelta"):
+            await timers.every("e", "h", 60, first=5)  # type: ignore[arg-type]

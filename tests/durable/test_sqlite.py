@@ -60,6 +60,18 @@ async def test_a_timer_of_a_transaction_exists_if_the_transaction_commits(path: 
         assert await timers.get("lost") is None
 
 
+async def test_a_connection_that_reads_texts_as_bytes_can_schedule(path: Path) -> None:
+    """`schedule_in` compares the path of its file, which SQLite then returns as bytes."""
+    async with DurableTimers(SQLiteStore(path)) as timers:
+        connection = sqlite3.connect(path)
+        connection.text_factory = bytes
+        with connection:
+            assert await timers.schedule_in(connection, "a", "h", due=FAR)
+        connection.close()
+
+        assert await timers.get("a") is not None
+
+
 async def test_an_effect_and_its_acknowledgement_commit_together(path: Path) -> None:
     """A handler that fails before its commit is called again; one that fails after it is not."""
     calls = rolled_back = 0

@@ -24,7 +24,7 @@ from aiowheel.durable import (
     StoreError,
     TimerExistsError,
 )
-from aiowheel.durable._operations import Cursor, Operation, Result, Row
+from aiowheel.durable._operations import Cursor, Leased, Operation, Result, Row
 
 from .links import Cut, Stalled, Transactional
 
@@ -434,6 +434,27 @@ async def test_a_clock_that_is_set_moves_what_is_due(hours: int, clock: str) -> 
     assert tuple(log.names) == names
 
 
+@pytest.mark.parametrize("clock", ["local", "remote"])
+async def test_after_a_clock_was_set_back_an_owner_gets_the_changes_of_others(clock: str) -> None:
+    """It reads its timers again: others leave it no changes of timers as late as it had read."""
+    base, log = SteppedStore(), Log()
+    store: Store = base if clock == "local" else RemoteStore(base)
+    async with timers_on(store, log, window=60, lease=10) as owner:
+        await owner.schedule("kept", "h", due=timedelta(minutes=3))
+        await owner.schedule("cancelled", "h", due=timedelta(seconds=90))
+        await asyncio.sleep(40)
+        base.step_us = -3_600_000_000
+        await asyncio.sleep(10)
+        async with timers_on(base, log, window=60, lease=10) as other:
+            await other.schedule("new", "h", due=timedelta(minutes=5))
+            assert await other.cancel("cancelled")
+            assert other.statistics().partitions == 0
+        await asyncio.sleep(4000)
+
+    assert log.names == ["new", "kept"]
+    assert log.times == [pytest.approx(350, abs=0.01), 3780]
+
+
 async def test_a_foreign_cancel_is_true_only_outside_of_the_lease() -> None:
     """A timer that is due within the lease may fire before its owner reads the change."""
     store, log = MemoryStore(), Log()
@@ -668,6 +689,53 @@ async def test_closing_waits_for_handlers_and_then_cancels_them() -> None:
     assert ended == ["short", "long"]
     assert ids[1] == ids[2]
     assert timers.closed
+
+
+async def test_timers_that_are_cancelled_while_they_open_give_up_their_partitions() -> None:
+    """Otherwise no process fires the timers until the lease ends."""
+
+    class Slow(MemoryStore):
+        """A store whose renewals are answered late."""
+
+        async def renew(self, *arguments: Any, **options: Any) -> Leased:
+            leased = await super().renew(*arguments, **options)
+            await asyncio.sleep(10)
+            return leased
+
+    store = Slow()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(5), timers_on(store, Log()):
+            pass
+
+    async with timers_on(store, Log()) as timers:
+        assert timers.statistics().partitions == store.partitions
+
+
+async def test_a_handler_that_calls_closed_timers_is_repeated_after_a_restart() -> None:
+    """Its fire is neither a failed attempt nor a dead letter."""
+    store, fires = MemoryStore(), list[Fire]()
+
+    async def handler(fire: Fire) -> None:
+        fires.append(fire)
+        await asyncio.sleep(5)
+        await timers.schedule("next", "next", due=SECOND)
+
+    def opened() -> DurableTimers:
+        timers = DurableTimers(store)
+        timers.handler("h", retry=Retry(1))(handler)
+        timers.handler("next")(Log())
+        return timers
+
+    async with opened() as timers:
+        await timers.schedule("first", "h", due=SECOND)
+        await asyncio.sleep(2)
+    async with opened() as timers:
+        await asyncio.sleep(60)
+        assert timers.statistics().acknowledged == 2
+
+    assert [(fire.name, fire.attempt) for fire in fires] == [("first", 1)] * 2
+    assert fires[0].id == fires[1].id
+    assert (await store.summary()).dead == 0
 
 
 async def test_a_list_that_is_read_while_the_timers_are_closed_ends_with_an_error() -> None:
