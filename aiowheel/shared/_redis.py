@@ -506,7 +506,7 @@ class RedisCounters:
         except StoreUnavailableError:
             raise
         except Exception as error:
-            if isinstance(error, self._transient()) or _is_refused_write(error):
+            if isinstance(error, self._transient()) or _is_refused_write(error) or _is_reset(error):
                 raise _unavailable(error) from error
             raise
 
@@ -516,6 +516,11 @@ def _is_refused_write(error: Exception) -> bool:
     from redis.exceptions import ResponseError
 
     return isinstance(error, ResponseError) and _REFUSED.search(str(error)) is not None
+
+
+def _is_reset(error: Exception) -> bool:
+    """Return whether *error* is that of uvloop for a write to a connection that was reset."""
+    return isinstance(error, RuntimeError) and "handler is closed" in str(error)
 
 
 def _unavailable(error: Exception) -> StoreUnavailableError:

@@ -17,7 +17,7 @@ from aiowheel.testing import MemoryCounters, counter_store_checks
 from aiowheel.testing._store_checks import StoreCheck
 
 from .conftest import Process, Until
-from .servers import PostgresServer, RedisServer
+from .servers import PostgresServer, Proxy, RedisServer
 
 pytestmark = [pytest.mark.both_loops, pytest.mark.one_build, pytest.mark.realtime]
 
@@ -250,3 +250,20 @@ async def test_redis_is_written_after_it_has_closed_an_idle_connection(
             await asyncio.sleep(0)
         await store.raise_to({"key": 2})
         assert (await store.read(["key"]))[1] == {"key": 2}
+
+
+async def test_redis_is_written_after_its_connections_were_reset(
+    process: Process, steady_redis: RedisServer
+) -> None:
+    """The write that meets a lost connection is repeated on a new one, on every event loop."""
+    async with Proxy(steady_redis.port) as proxy:
+        store = RedisCounters(f"redis://127.0.0.1:{proxy.port}", name="reset")
+        async with process(store) as (_, shared):
+            await shared.advance("key", 1)
+            line: Any = store._line
+            connection = line._connection
+            proxy.reset()
+            while not connection._writer.is_closing():  # noqa: ASYNC110 - it sets no event
+                await asyncio.sleep(0)
+            token = await shared.advance("key", 2)
+            assert token.endswith(":2")
