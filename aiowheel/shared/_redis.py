@@ -593,7 +593,10 @@ def _check_server(server: object, legal: tuple[type, ...]) -> None:
 
 
 def _client_of(address: str) -> Any:
-    """Return a client without retries: the store's callers repeat calls, and do so sooner."""
+    """Return a client without retries: the store's callers repeat calls, and do so sooner.
+
+    A call that is not repeatable, such as a publish of `aiowheel serve`, would be made twice.
+    """
     from redis.asyncio import Redis
     from redis.asyncio.cluster import ClusterNode, RedisCluster
     from redis.asyncio.retry import Retry
@@ -628,7 +631,7 @@ def _client_of(address: str) -> Any:
         raise ValueError(f"server must name hosts and ports, got {shown!r}")
     if scheme == "redis+cluster":
         startup = [ClusterNode(host, port) for host, port in nodes]
-        return RedisCluster(startup_nodes=startup, retry=Retry(NoBackoff(), 1), **options)
+        return RedisCluster(startup_nodes=startup, retry=Retry(NoBackoff(), 0), **options)
     if not path:
         raise ValueError(f"server must end with /master, the name at the Sentinels, got {shown!r}")
     make: Any = Sentinel  # redis-py does not annotate it
