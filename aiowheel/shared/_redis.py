@@ -43,8 +43,9 @@ _SOCKET = 5.0  # seconds until a client that is made here gives up one of severa
 #: Calls that run at once: redis-py opens a connection for each of them, at most a hundred.
 _MOST_CALLS = 4
 #: Errors of a server that accepts no writes at present: too few replicas, a disk that is full, a
-#: long script. redis-py has no classes for them; Redis 6 names them inside another error.
-_REFUSED = re.compile("(?:^|-)(?:NOREPLICAS|MISCONF|BUSY) ")
+#: long script. redis-py has no classes for them. Redis 6 names the error of a command of a script
+#: inside another error, which hides the class that redis-py has for it.
+_REFUSED = re.compile("(?:^|-)(?:NOREPLICAS|MISCONF|BUSY|OOM|READONLY) ")
 
 _EPOCH = """
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
@@ -506,6 +507,8 @@ class RedisCounters:
         except StoreUnavailableError:
             raise
         except Exception as error:
+            if self._line is not None and _is_of_replica(error):
+                await self._line.leave_server()
             if isinstance(error, self._transient()) or _is_refused_write(error) or _is_reset(error):
                 raise _unavailable(error) from error
             raise
@@ -516,6 +519,13 @@ def _is_refused_write(error: Exception) -> bool:
     from redis.exceptions import ResponseError
 
     return isinstance(error, ResponseError) and _REFUSED.search(str(error)) is not None
+
+
+def _is_of_replica(error: Exception) -> bool:
+    """Return whether *error* is that of a server that has become a replica."""
+    from redis.exceptions import ReadOnlyError
+
+    return isinstance(error, ReadOnlyError) or "-READONLY " in str(error)
 
 
 def _is_reset(error: Exception) -> bool:
@@ -552,6 +562,13 @@ class _Line:
             return await self._connection.read_response()
         finally:
             self.is_busy = False
+
+    async def leave_server(self) -> None:
+        """Close the idle connections: after a failover, the address leads to another server."""
+        with suppress(Exception):  # a connection is broken already
+            if self._connection is not None and not self.is_busy:
+                await self._connection.disconnect(nowait=True)
+            await self._pool.disconnect(inuse_connections=False)
 
 
 class _Script:

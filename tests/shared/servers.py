@@ -233,6 +233,10 @@ class Proxy:
             task.cancel()
         self._open.set()
 
+    def lead_to(self, port: int) -> None:
+        """Connect new clients to another server, as a name in the DNS does after a failover."""
+        self._target = port
+
     def reset(self) -> None:
         """Reset the connections of the clients, as a firewall does after some idle minutes."""
         for client in self._clients:
