@@ -345,6 +345,9 @@ class RedisCounters:
         self._closed = True
         task, self._task = self._task, None
         await end_task(task)
+        await self._close_client()
+
+    async def _close_client(self) -> None:
         if self._owns_client:
             with suppress(Exception):  # the connection is broken already
                 await self._client.aclose()
@@ -496,13 +499,16 @@ class RedisCounters:
             TimeoutError,
         )
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailableError("the store is closed")
+
     @asynccontextmanager
     async def _answers(self) -> AsyncGenerator[None]:
         """Turn the errors of a server that does not answer into `StoreUnavailableError`."""
-        if self._closed:
-            raise StoreUnavailableError("the store is closed")
         try:
             async with asyncio.timeout(_ANSWER), self._room:
+                self._check_open()
                 yield
         except StoreUnavailableError:
             raise
@@ -512,6 +518,9 @@ class RedisCounters:
             if isinstance(error, self._transient()) or _is_refused_write(error) or _is_reset(error):
                 raise _unavailable(error) from error
             raise
+        finally:
+            if self._closed:  # during the call, which may have opened a connection afterwards
+                await self._close_client()
 
 
 def _is_refused_write(error: Exception) -> bool:

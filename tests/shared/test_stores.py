@@ -291,3 +291,16 @@ async def test_a_redis_that_became_a_replica_is_left_for_the_new_master(
                 proxy.lead_to(other.port)
                 await shared.advance("key", 2)
             assert other.ask("HGET", "{moved}:counters", "=key") == "2"
+
+
+async def test_calls_that_wait_while_the_store_closes_open_no_connection(
+    redis_server: RedisServer,
+) -> None:
+    """They raise an error, and nothing would close a connection of theirs."""
+    async with aclosing(RedisCounters(redis_server.address)) as store:
+        await store.raise_to({"key": 1})
+        calls = [asyncio.ensure_future(store.now_ms()) for _ in range(40)]
+        await asyncio.sleep(0)  # each of them has begun
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(each, StoreUnavailableError) for each in answers[4:])
+    assert redis_server.ask("CLIENT", "LIST").count(" addr=") == 1  # that of this question
