@@ -544,6 +544,8 @@ def _is_reset(error: Exception) -> bool:
 
 def _unavailable(error: Exception) -> StoreUnavailableError:
     """Return the error with the reason, which the `repr` of redis-py's errors leaves out."""
+    if isinstance(error, TimeoutError) and not str(error):  # that of `asyncio.timeout`
+        return StoreUnavailableError(f"Redis: no answer within {_ANSWER:g} seconds")
     return StoreUnavailableError(f"Redis: {type(error).__name__}: {error}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import traceback
 from contextlib import closing
@@ -166,6 +167,20 @@ async def test_a_redis_that_refuses_is_reported_with_the_reason(
     with pytest.raises(StoreUnavailableError, match=r"^Redis: .*username-password pair"):
         async with process(RedisCounters(server)):
             pass
+
+
+async def test_a_redis_that_never_answers_is_reported_with_the_reason(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For example another service on the port, or a firewall."""
+    monkeypatch.setattr(_redis, "_ANSWER", 0.1)
+    loop = asyncio.get_running_loop()
+    silent = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    async with silent:
+        with pytest.raises(StoreUnavailableError, match=r"^Redis: no answer within 0.1 seconds$"):
+            async with process(RedisCounters(f"redis://127.0.0.1:{port}")):
+                pass
 
 
 async def test_a_long_path_works(process: Process, tmp_path: Path) -> None:
