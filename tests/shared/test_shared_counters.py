@@ -381,6 +381,62 @@ async def test_a_server_that_lost_its_last_writes_gets_them_again(process: Proce
         assert await waiting
 
 
+class Reluctant(MemoryCounters):
+    """A store that refuses some writes, as a new master of Redis does without its replicas."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusals: list[Exception] = []
+
+    async def raise_to(self, values: Any) -> str:
+        """Refuse the write, or make it."""
+        if self.refusals:
+            raise self.refusals.pop()
+        return await super().raise_to(values)
+
+
+async def test_lost_writes_are_written_again_once_the_server_accepts_writes(
+    process: Process,
+) -> None:
+    """The server answers reads before that, so no second gap follows."""
+    here = Reluctant()
+    async with process(here) as (_, publisher), process(here.beside()) as (_, other):
+        await publisher.advance("doc", 5)
+        here._server.values.clear()
+        here.refusals = [StoreUnavailableError("too few replicas")] * 3
+        here.subscribe_again()
+        assert await other.wait_until({"doc": 5}, 30)
+        assert publisher.statistics().retries == 3
+
+
+async def test_lost_writes_of_a_lost_history_are_not_written_again(process: Process) -> None:
+    """The history ends while the server refuses the writes."""
+    here = Reluctant()
+    async with process(here) as (_, publisher):
+        await publisher.advance("doc", 5)
+        here.refusals = [StoreUnavailableError("too few replicas")] * 3
+        here.subscribe_again()
+        await asyncio.sleep(0.001)
+        assert len(here.refusals) < 3
+        here.lose_history()
+        await asyncio.sleep(30)
+        assert await publisher.value("doc") is None
+
+
+async def test_lost_writes_that_the_server_refuses_for_good_are_reported(
+    process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An event names the error, and no task ends with it."""
+    here = Reluctant()
+    async with process(here) as (_, publisher):
+        await publisher.advance("doc", 5)
+        here.refusals = [PermissionError("read only")]
+        here.subscribe_again()
+        await asyncio.sleep(1)
+    assert "aiowheel.shared_write_failed keys=1 error=" in caplog.text
+    assert "never retrieved" not in caplog.text
+
+
 # --- misuse -------------------------------------------------------------------------------------
 
 
