@@ -379,7 +379,7 @@ class SharedCounters:
         """Close the store; idempotent.
 
         Pending waits stay in the purgatory until it is closed or they time out. Publishes that are
-        not written yet raise `SharedCountersClosedError`.
+        not written yet, and calls that wait for a read, raise `SharedCountersClosedError`.
         """
         if self._closed or self._catch_up is None:
             self._closed = True

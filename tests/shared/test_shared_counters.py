@@ -516,7 +516,7 @@ async def test_a_full_purgatory_leaves_no_trace() -> None:
 
 
 async def test_calls_before_and_after_the_block_are_refused(process: Process) -> None:
-    """All calls raise one clear error, and so do pending publishes at closing."""
+    """All calls raise one clear error, and so do calls that are pending at closing."""
     here = MemoryCounters()
     async with Purgatory() as purgatory:
         shared = SharedCounters(purgatory, here)
@@ -524,10 +524,15 @@ async def test_calls_before_and_after_the_block_are_refused(process: Process) ->
             await shared.advance("k", 1)
         async with shared:
             here.go_down()
-            late = asyncio.create_task(shared.advance("k", 1))
+            late = (
+                asyncio.create_task(shared.advance("k", 1)),
+                asyncio.create_task(shared.value("k")),
+                asyncio.create_task(shared.wait_past({"k": "e:1"}, 30)),
+            )
             await asyncio.sleep(1)
-        with pytest.raises(SharedCountersClosedError):
-            await late
+        for pending in late:
+            with pytest.raises(SharedCountersClosedError, match="were closed"):
+                await pending
         for call in (
             lambda: shared.wait_until({"k": 1}, 1),
             lambda: asyncio.ensure_future(shared.wait_past({"k": "e:1"}, 1)),
