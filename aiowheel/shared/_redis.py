@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from aiowheel._arguments import safe_repr
 from aiowheel._events import emit
-from aiowheel.errors import MissingExtraError, StoreUnavailableError
+from aiowheel.errors import AiowheelError, MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
 from aiowheel.shared._ending import end_task
 from aiowheel.shared._store import (
@@ -165,6 +165,7 @@ class RedisCounters:
         TypeError: An argument has the wrong type.
         ValueError: *name* or the address is malformed.
         MissingExtraError: redis-py is not installed.
+        AiowheelError: *server* is a Cluster, and redis-py is older than version 8.
     """
 
     def __init__(self, server: str | Redis | RedisCluster, *, name: str = "aiowheel") -> None:
@@ -177,6 +178,7 @@ class RedisCounters:
         checked_name(name)
         self._owns_client = isinstance(server, str)
         self._client: Any = _client_of(server) if isinstance(server, str) else server
+        _check_hints_of(self._client)
         is_single = self._owns_client and isinstance(self._client, Redis)
         self._line = _Line(self._client) if is_single else None
         # The braces keep both in one slot of a Cluster, so the channel is on the hash's server.
@@ -618,6 +620,13 @@ def _check_server(server: object, legal: tuple[type, ...]) -> None:
         raise TypeError(
             f"server must be an address or a client of redis.asyncio, got {safe_repr(server)}"
         )
+
+
+def _check_hints_of(client: object) -> None:
+    if not hasattr(client, "pubsub"):
+        from redis import __version__
+
+        raise AiowheelError(f"Redis Cluster needs redis-py 8 or later, got {__version__}")
 
 
 def _client_of(address: str) -> Any:

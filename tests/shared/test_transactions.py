@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 import redis.asyncio
 
+from aiowheel.errors import AiowheelError
 from aiowheel.shared import (
     CounterStore,
     PostgresCounters,
@@ -133,6 +134,16 @@ def test_a_bad_argument_is_named(make: Any, error: type[Exception], text: str) -
     """The constructor raises an error with the argument."""
     with pytest.raises(error, match=text):
         make()
+
+
+def test_a_redis_py_without_hints_of_a_cluster_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """redis-py 6 and 7 can only be used with other servers."""
+    monkeypatch.delattr(redis.asyncio.RedisCluster, "pubsub", raising=False)
+    monkeypatch.setattr(redis, "__version__", "7.4.0")
+    with pytest.raises(AiowheelError, match=r"^Redis Cluster needs redis-py 8 or later, got 7.4.0"):
+        RedisCounters("redis+cluster://a")
 
 
 @pytest.mark.parametrize(
