@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from aiowheel._events import emit
-from aiowheel.errors import EpochChangedError, StoreUnavailableError
+from aiowheel.errors import EpochChangedError, SharedCountersClosedError, StoreUnavailableError
 from aiowheel.purgatory import Purgatory
 from aiowheel.recipes import IdleDetector
 from aiowheel.shared._backoff import Backoff
@@ -256,11 +256,12 @@ class CatchUp:
             purgatory.check_and_complete(key)
 
     async def aclose(self) -> None:
-        """End the reader task, and cancel the pending calls of `read`."""
+        """End the reader task; pending calls of `read` raise an error."""
         task, self._task = self._task, None
         await end_task(task)
         for waiter in self._read_waiters:
-            waiter.cancel()
+            if not waiter.done():  # its task was cancelled
+                waiter.set_exception(SharedCountersClosedError("the shared counters were closed"))
         await self._lingering.aclose()
         for key in self.kept:
             self._purgatory.forget(key)

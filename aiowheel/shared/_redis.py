@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from aiowheel._arguments import safe_repr
 from aiowheel._events import emit
-from aiowheel.errors import MissingExtraError, StoreUnavailableError
+from aiowheel.errors import AiowheelError, MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
 from aiowheel.shared._ending import end_task
 from aiowheel.shared._store import (
@@ -43,8 +43,9 @@ _SOCKET = 5.0  # seconds until a client that is made here gives up one of severa
 #: Calls that run at once: redis-py opens a connection for each of them, at most a hundred.
 _MOST_CALLS = 4
 #: Errors of a server that accepts no writes at present: too few replicas, a disk that is full, a
-#: long script. redis-py has no classes for them; Redis 6 names them inside another error.
-_REFUSED = re.compile("(?:^|-)(?:NOREPLICAS|MISCONF|BUSY) ")
+#: long script. redis-py has no classes for them. Redis 6 names the error of a command of a script
+#: inside another error, which hides the class that redis-py has for it.
+_REFUSED = re.compile("(?:^|-)(?:NOREPLICAS|MISCONF|BUSY|OOM|READONLY) ")
 
 _EPOCH = """
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
@@ -164,6 +165,7 @@ class RedisCounters:
         TypeError: An argument has the wrong type.
         ValueError: *name* or the address is malformed.
         MissingExtraError: redis-py is not installed.
+        AiowheelError: *server* is a Cluster, and redis-py is older than version 8.
     """
 
     def __init__(self, server: str | Redis | RedisCluster, *, name: str = "aiowheel") -> None:
@@ -176,6 +178,7 @@ class RedisCounters:
         checked_name(name)
         self._owns_client = isinstance(server, str)
         self._client: Any = _client_of(server) if isinstance(server, str) else server
+        _check_hints_of(self._client)
         is_single = self._owns_client and isinstance(self._client, Redis)
         self._line = _Line(self._client) if is_single else None
         # The braces keep both in one slot of a Cluster, so the channel is on the hash's server.
@@ -344,6 +347,9 @@ class RedisCounters:
         self._closed = True
         task, self._task = self._task, None
         await end_task(task)
+        await self._close_client()
+
+    async def _close_client(self) -> None:
         if self._owns_client:
             with suppress(Exception):  # the connection is broken already
                 await self._client.aclose()
@@ -495,20 +501,28 @@ class RedisCounters:
             TimeoutError,
         )
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailableError("the store is closed")
+
     @asynccontextmanager
     async def _answers(self) -> AsyncGenerator[None]:
         """Turn the errors of a server that does not answer into `StoreUnavailableError`."""
-        if self._closed:
-            raise StoreUnavailableError("the store is closed")
         try:
             async with asyncio.timeout(_ANSWER), self._room:
+                self._check_open()
                 yield
         except StoreUnavailableError:
             raise
         except Exception as error:
-            if isinstance(error, self._transient()) or _is_refused_write(error):
+            if self._line is not None and _is_of_replica(error):
+                await self._line.leave_server()
+            if isinstance(error, self._transient()) or _is_refused_write(error) or _is_reset(error):
                 raise _unavailable(error) from error
             raise
+        finally:
+            if self._closed:  # during the call, which may have opened a connection afterwards
+                await self._close_client()
 
 
 def _is_refused_write(error: Exception) -> bool:
@@ -518,8 +532,22 @@ def _is_refused_write(error: Exception) -> bool:
     return isinstance(error, ResponseError) and _REFUSED.search(str(error)) is not None
 
 
+def _is_of_replica(error: Exception) -> bool:
+    """Return whether *error* is that of a server that has become a replica."""
+    from redis.exceptions import ReadOnlyError
+
+    return isinstance(error, ReadOnlyError) or "-READONLY " in str(error)
+
+
+def _is_reset(error: Exception) -> bool:
+    """Return whether *error* is that of uvloop for a write to a connection that was reset."""
+    return isinstance(error, RuntimeError) and "handler is closed" in str(error)
+
+
 def _unavailable(error: Exception) -> StoreUnavailableError:
     """Return the error with the reason, which the `repr` of redis-py's errors leaves out."""
+    if isinstance(error, TimeoutError) and not str(error):  # that of `asyncio.timeout`
+        return StoreUnavailableError(f"Redis: no answer within {_ANSWER:g} seconds")
     return StoreUnavailableError(f"Redis: {type(error).__name__}: {error}")
 
 
@@ -547,6 +575,13 @@ class _Line:
             return await self._connection.read_response()
         finally:
             self.is_busy = False
+
+    async def leave_server(self) -> None:
+        """Close the idle connections: after a failover, the address leads to another server."""
+        with suppress(Exception):  # a connection is broken already
+            if self._connection is not None and not self.is_busy:
+                await self._connection.disconnect(nowait=True)
+            await self._pool.disconnect(inuse_connections=False)
 
 
 class _Script:
@@ -587,8 +622,18 @@ def _check_server(server: object, legal: tuple[type, ...]) -> None:
         )
 
 
+def _check_hints_of(client: object) -> None:
+    if not hasattr(client, "pubsub"):
+        from redis import __version__
+
+        raise AiowheelError(f"Redis Cluster needs redis-py 8 or later, got {__version__}")
+
+
 def _client_of(address: str) -> Any:
-    """Return a client without retries: the store's callers repeat calls, and do so sooner."""
+    """Return a client without retries: the store's callers repeat calls, and do so sooner.
+
+    A call that is not repeatable, such as a publish of `aiowheel serve`, would be made twice.
+    """
     from redis.asyncio import Redis
     from redis.asyncio.cluster import ClusterNode, RedisCluster
     from redis.asyncio.retry import Retry
@@ -623,7 +668,7 @@ def _client_of(address: str) -> Any:
         raise ValueError(f"server must name hosts and ports, got {shown!r}")
     if scheme == "redis+cluster":
         startup = [ClusterNode(host, port) for host, port in nodes]
-        return RedisCluster(startup_nodes=startup, retry=Retry(NoBackoff(), 1), **options)
+        return RedisCluster(startup_nodes=startup, retry=Retry(NoBackoff(), 0), **options)
     if not path:
         raise ValueError(f"server must end with /master, the name at the Sentinels, got {shown!r}")
     make: Any = Sentinel  # redis-py does not annotate it

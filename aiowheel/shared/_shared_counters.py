@@ -7,10 +7,12 @@ from collections.abc import Collection, Mapping
 from typing import Self
 
 from aiowheel._arguments import checked_choice, safe_repr
+from aiowheel._events import emit
 from aiowheel._types import Delay, Mode
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.errors import EpochChangedError, SharedCountersClosedError, StoreUnavailableError
 from aiowheel.purgatory import Purgatory
+from aiowheel.shared._backoff import Backoff
 from aiowheel.shared._catch_up import CatchUp, Kept
 from aiowheel.shared._group_commit import GroupCommit
 from aiowheel.shared._recent import RecentPublishes
@@ -325,21 +327,32 @@ class SharedCounters:
 
     def _repair(self) -> None:
         """Repeat, after a gap, the publishes that a failover of the server may have lost."""
-        epoch = self._open().epoch
-        values = self._recent.of(epoch)
-        if values:
-            loop = asyncio.get_running_loop()
-            self._recent.add(epoch, values, loop.time())  # another crash may lose them again
-            task = loop.create_task(self._publish_again(values))
-            self._repairs.add(task)
-            task.add_done_callback(self._repairs.discard)
+        for earlier in self._repairs:
+            earlier.cancel()
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._publish_again(self._open().epoch))
+        self._repairs.add(task)
+        task.add_done_callback(self._repairs.discard)
 
-    async def _publish_again(self, values: Mapping[str, int]) -> None:
-        try:
-            await self._store.raise_to(values)
-        except StoreUnavailableError:
-            return  # another gap follows, and another repair
-        self._counts.writes += 1
+    async def _publish_again(self, epoch: str) -> None:
+        """Repeat until the store accepts the writes, unless it has lost the history *epoch*."""
+        backoff = Backoff()
+        while values := self._recent.of(epoch):
+            now = asyncio.get_running_loop().time()
+            self._recent.add(epoch, values, now)  # another crash may lose them again
+            try:
+                current, _ = await self._store.read(())
+                if current == epoch:
+                    await self._store.raise_to(values)
+                    self._counts.writes += 1
+            except StoreUnavailableError:  # a new master may have too few replicas at first
+                self._counts.retries += 1
+            except Exception as error:
+                emit("aiowheel.shared_write_failed", keys=len(values), error=repr(error))
+                return
+            else:
+                return
+            await asyncio.sleep(backoff.next())
 
     # --- state and closing ------------------------------------------------------------------
 
@@ -366,7 +379,7 @@ class SharedCounters:
         """Close the store; idempotent.
 
         Pending waits stay in the purgatory until it is closed or they time out. Publishes that are
-        not written yet raise `SharedCountersClosedError`.
+        not written yet, and calls that wait for a read, raise `SharedCountersClosedError`.
         """
         if self._closed or self._catch_up is None:
             self._closed = True

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -207,6 +208,7 @@ class Proxy:
         self._open.set()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._clients: list[asyncio.StreamWriter] = []
         self.port = 0
 
     async def __aenter__(self) -> Self:
@@ -231,7 +233,20 @@ class Proxy:
             task.cancel()
         self._open.set()
 
+    def lead_to(self, port: int) -> None:
+        """Connect new clients to another server, as a name in the DNS does after a failover."""
+        self._target = port
+
+    def reset(self) -> None:
+        """Reset the connections of the clients, as a firewall does after some idle minutes."""
+        for client in self._clients:
+            linger = struct.pack("ii", 1, 0)
+            client.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            client.transport.abort()
+        self._clients.clear()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._clients.append(writer)
         await self._open.wait()
         try:
             theirs, ours = await asyncio.open_connection("127.0.0.1", self._target)

@@ -14,6 +14,8 @@ pytest.importorskip("starlette")
 pytest.importorskip("redis")
 
 from redis.asyncio import Redis
+from redis.asyncio.connection import Connection
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from aiowheel.bench._redis import RedisMissingError
 from aiowheel.errors import BadInputError, StoreUnavailableError
@@ -180,6 +182,35 @@ async def test_a_cluster_serves_topics() -> None:
                 node.kill()
 
     assert (page["reset"], data(page), removed.status_code) == (False, ["2"], 204)
+
+
+@pytest.mark.thorough
+async def test_a_message_whose_answer_is_lost_is_kept_once_in_a_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing repeats the publish: the first one may have been made."""
+    with missing_is_skipped(), folder_for("cluster") as folder:
+        nodes = await asyncio.to_thread(cluster_nodes, folder, 3)
+        try:
+            async with client_of(f"redis+cluster://127.0.0.1:{nodes[0].port}") as client:
+                await published(client, "1")
+                read = Connection.read_response
+
+                async def lose(connection: Connection, *arguments: Any, **options: Any) -> None:
+                    patched.undo()  # only one answer is lost
+                    await read(connection, *arguments, **options)
+                    await connection.disconnect(nowait=True)
+                    raise RedisConnectionError("the answer is lost")
+
+                with monkeypatch.context() as patched:
+                    patched.setattr(Connection, "read_response", lose)
+                    refused = await client.post("/topics/a", content="2")
+                page = await polled(client, "since=0")
+        finally:
+            for node in nodes:
+                node.kill()
+
+    assert (refused.status_code, data(page)) == (503, ["1", "2"])
 
 
 async def test_a_redis_that_does_not_answer_is_503() -> None:

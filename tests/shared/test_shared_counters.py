@@ -381,6 +381,62 @@ async def test_a_server_that_lost_its_last_writes_gets_them_again(process: Proce
         assert await waiting
 
 
+class Reluctant(MemoryCounters):
+    """A store that refuses some writes, as a new master of Redis does without its replicas."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusals: list[Exception] = []
+
+    async def raise_to(self, values: Any) -> str:
+        """Refuse the write, or make it."""
+        if self.refusals:
+            raise self.refusals.pop()
+        return await super().raise_to(values)
+
+
+async def test_lost_writes_are_written_again_once_the_server_accepts_writes(
+    process: Process,
+) -> None:
+    """The server answers reads before that, so no second gap follows."""
+    here = Reluctant()
+    async with process(here) as (_, publisher), process(here.beside()) as (_, other):
+        await publisher.advance("doc", 5)
+        here._server.values.clear()
+        here.refusals = [StoreUnavailableError("too few replicas")] * 3
+        here.subscribe_again()
+        assert await other.wait_until({"doc": 5}, 30)
+        assert publisher.statistics().retries == 3
+
+
+async def test_lost_writes_of_a_lost_history_are_not_written_again(process: Process) -> None:
+    """The history ends while the server refuses the writes."""
+    here = Reluctant()
+    async with process(here) as (_, publisher):
+        await publisher.advance("doc", 5)
+        here.refusals = [StoreUnavailableError("too few replicas")] * 3
+        here.subscribe_again()
+        await asyncio.sleep(0.001)
+        assert len(here.refusals) < 3
+        here.lose_history()
+        await asyncio.sleep(30)
+        assert await publisher.value("doc") is None
+
+
+async def test_lost_writes_that_the_server_refuses_for_good_are_reported(
+    process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An event names the error, and no task ends with it."""
+    here = Reluctant()
+    async with process(here) as (_, publisher):
+        await publisher.advance("doc", 5)
+        here.refusals = [PermissionError("read only")]
+        here.subscribe_again()
+        await asyncio.sleep(1)
+    assert "aiowheel.shared_write_failed keys=1 error=" in caplog.text
+    assert "never retrieved" not in caplog.text
+
+
 # --- misuse -------------------------------------------------------------------------------------
 
 
@@ -460,7 +516,7 @@ async def test_a_full_purgatory_leaves_no_trace() -> None:
 
 
 async def test_calls_before_and_after_the_block_are_refused(process: Process) -> None:
-    """All calls raise one clear error, and so do pending publishes at closing."""
+    """All calls raise one clear error, and so do calls that are pending at closing."""
     here = MemoryCounters()
     async with Purgatory() as purgatory:
         shared = SharedCounters(purgatory, here)
@@ -468,10 +524,15 @@ async def test_calls_before_and_after_the_block_are_refused(process: Process) ->
             await shared.advance("k", 1)
         async with shared:
             here.go_down()
-            late = asyncio.create_task(shared.advance("k", 1))
+            late = (
+                asyncio.create_task(shared.advance("k", 1)),
+                asyncio.create_task(shared.value("k")),
+                asyncio.create_task(shared.wait_past({"k": "e:1"}, 30)),
+            )
             await asyncio.sleep(1)
-        with pytest.raises(SharedCountersClosedError):
-            await late
+        for pending in late:
+            with pytest.raises(SharedCountersClosedError, match="were closed"):
+                await pending
         for call in (
             lambda: shared.wait_until({"k": 1}, 1),
             lambda: asyncio.ensure_future(shared.wait_past({"k": "e:1"}, 1)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import traceback
 from contextlib import closing
@@ -12,6 +13,7 @@ import asyncpg
 import pytest
 import redis.asyncio
 
+from aiowheel.errors import AiowheelError
 from aiowheel.shared import (
     CounterStore,
     PostgresCounters,
@@ -134,6 +136,16 @@ def test_a_bad_argument_is_named(make: Any, error: type[Exception], text: str) -
         make()
 
 
+def test_a_redis_py_without_hints_of_a_cluster_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """redis-py 6 and 7 can only be used with other servers."""
+    monkeypatch.delattr(redis.asyncio.RedisCluster, "pubsub", raising=False)
+    monkeypatch.setattr(redis, "__version__", "7.4.0")
+    with pytest.raises(AiowheelError, match=r"^Redis Cluster needs redis-py 8 or later, got 7.4.0"):
+        RedisCounters("redis+cluster://a")
+
+
 @pytest.mark.parametrize(
     "address",
     [
@@ -166,6 +178,20 @@ async def test_a_redis_that_refuses_is_reported_with_the_reason(
     with pytest.raises(StoreUnavailableError, match=r"^Redis: .*username-password pair"):
         async with process(RedisCounters(server)):
             pass
+
+
+async def test_a_redis_that_never_answers_is_reported_with_the_reason(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For example another service on the port, or a firewall."""
+    monkeypatch.setattr(_redis, "_ANSWER", 0.1)
+    loop = asyncio.get_running_loop()
+    silent = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    async with silent:
+        with pytest.raises(StoreUnavailableError, match=r"^Redis: no answer within 0.1 seconds$"):
+            async with process(RedisCounters(f"redis://127.0.0.1:{port}")):
+                pass
 
 
 async def test_a_long_path_works(process: Process, tmp_path: Path) -> None:
