@@ -239,10 +239,13 @@ class Proxy:
 
     def reset(self) -> None:
         """Reset the connections of the clients, as a firewall does after some idle minutes."""
+        linger = struct.pack("ii", 1, 0)
         for client in self._clients:
-            linger = struct.pack("ii", 1, 0)
-            client.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            client.transport.abort()
+            if not client.is_closing():
+                client.get_extra_info("socket").setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, linger
+                )
+                client.transport.abort()
         self._clients.clear()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
