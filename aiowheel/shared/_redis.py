@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -46,6 +46,8 @@ _MOST_CALLS = 4
 #: long script. redis-py has no classes for them. Redis 6 names the error of a command of a script
 #: inside another error, which hides the class that redis-py has for it.
 _REFUSED = re.compile("(?:^|-)(?:NOREPLICAS|MISCONF|BUSY|OOM|READONLY) ")
+#: As `json.dumps`, which would make an encoder for each call.
+_compact = json.JSONEncoder(separators=(",", ":")).encode
 
 _EPOCH = """
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
@@ -282,7 +284,7 @@ class RedisCounters:
         return await script.run(caller, self._hash, *arguments)
 
     def _raise_arguments(self, values: Mapping[str, int]) -> list[str]:
-        arguments = [self._channel, new_epoch(), json.dumps(values, separators=(",", ":"))]
+        arguments = [self._channel, new_epoch(), _compact(values)]
         for key, value in values.items():
             arguments += (f"={key}", str(value))
         return arguments
@@ -571,7 +573,7 @@ class _Line:
                 self._connection = await self._pool.get_connection()
             else:  # the server may have closed it, for example an idle one
                 await self._pool.ensure_connection(self._connection)
-            await self._connection.send_command(*words)
+            await self._connection.send_packed_command(_packed(words))
             return await self._connection.read_response()
         finally:
             self.is_busy = False
@@ -598,6 +600,15 @@ class _Script:
             return await caller.execute_command("EVALSHA", self._hash, 1, key, *arguments)
         except NoScriptError:
             return await caller.execute_command("EVAL", self._text, 1, key, *arguments)
+
+
+def _packed(words: Sequence[str | bytes | float]) -> bytes:
+    """Return a command as it is sent, in less than half of the time that redis-py takes."""
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        data = word if isinstance(word, bytes) else str(word).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
+    return b"".join(parts)
 
 
 def _number(value: int | None) -> str:
