@@ -69,7 +69,7 @@ class HintLog:
         self.hints: list[set[str]] = []
         self.gaps = 0
 
-    def hint(self, _epoch: str, values: Mapping[str, int]) -> None:
+    def hint(self, epoch: str, values: Mapping[str, int]) -> None:
         """Keep the keys of a hint."""
         self.hints.append(set(values))
 
