@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -158,6 +159,13 @@ class Fired:
     def names(self) -> list[str]:
         """The names in the order of firing."""
         return [name for _, name in self.all]
+
+
+async def pages_read(connection: Any, query: str) -> int:
+    """Return the number of database pages that a query of PostgreSQL reads."""
+    found = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}")
+    plan = json.loads(found)[0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
 async def until(condition: Callable[[], bool]) -> None:

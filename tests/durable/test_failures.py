@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import sqlite3
 import sys
@@ -20,7 +19,7 @@ from aiowheel.bench._postgres import PostgresMissingError
 from aiowheel.durable import DurableTimers, NewTimer, PostgresStore, SQLiteStore, StoreError
 from tests.shared.servers import PostgresServer, postgres_that_stops
 
-from .links import Fired, until
+from .links import Fired, pages_read, until
 
 pytestmark = [
     pytest.mark.one_build,
@@ -155,12 +154,14 @@ async def test_a_held_snapshot_does_not_slow_the_reading_of_pages(database: str)
         await until(lambda: len(fired.names) == 5000)
         await timers.schedule("far", "h", due=timedelta(minutes=10))
         due_us = (await holder_now(database)) + 10**6
-        reads = await buffers(
-            database,
+        reader = await connected(database)
+        reads = await pages_read(
+            reader,
             "SELECT * FROM aiowheel_timers WHERE part = 0 "
             f"AND (due_us, id) > ({due_us}, 0) ORDER BY due_us, id LIMIT 1000",
         )
         await snapshot.rollback()
+        await reader.close()
         await holder.close()
 
         assert reads <= 10
@@ -172,15 +173,6 @@ async def holder_now(database: str) -> int:
     now = await connection.fetchval("SELECT (extract(epoch FROM now()) * 1000000)::bigint")
     await connection.close()
     return int(now)
-
-
-async def buffers(database: str, query: str) -> int:
-    """Return the number of pages that a query reads."""
-    connection = await connected(database)
-    found = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}")
-    await connection.close()
-    plan = json.loads(found)[0]["Plan"]
-    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
 # --- SQLite -------------------------------------------------------------------------------------
