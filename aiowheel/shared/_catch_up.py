@@ -26,10 +26,10 @@ _MOST = 10_000  # keys in one read
 class Kept:
     """A key that this process keeps up to date."""
 
-    __slots__ = ("fresh", "reading", "waiting")
+    __slots__ = ("fresh", "reading", "used")
 
     def __init__(self) -> None:
-        self.waiting = 0  # pending waits
+        self.used = True  # since the last review of the key
         self.fresh = False  # the value was read, and no hint can have been lost since
         self.reading = False  # a read is under way that will make the value fresh
 
@@ -41,7 +41,9 @@ class CatchUp:
         purgatory: Holds the values and the waits.
         store: The store to read from.
         counts: Counts hints, gaps and reads.
-        linger: Seconds or timedelta for which a key is kept after its last wait.
+        linger: Seconds between two reviews of a key. A review drops the key if it has no wait and
+            was not used since the review before, so a wait or a read of a key that is kept costs
+            only a flag. A key is kept for 1 to 2 times *linger* after its last use.
         recovered: Called after a gap, once the values have been read again.
     """
 
@@ -60,7 +62,7 @@ class CatchUp:
         self._store = store
         self._counts = counts
         self._recovered = recovered
-        self._lingering: IdleDetector[str] = IdleDetector(linger, self.drop)
+        self._lingering: IdleDetector[str] = IdleDetector(linger, self._review)
         self._stale: dict[str, None] = {}  # keys to read, oldest first
         self._gap = False  # the next read follows a gap
         self._wanted = asyncio.Event()
@@ -105,59 +107,52 @@ class CatchUp:
     # --- what the waits call ----------------------------------------------------------------
 
     def keep(self, key: str) -> Kept:
-        """Keep *key* up to date from now on; the caller then starts a wait or calls `linger`."""
+        """Keep *key* up to date from now on."""
         entry = self.kept.get(key)
         if entry is None:
             entry = self.kept[key] = Kept()
+            self._lingering.touch(key)
+        entry.used = True
         if not entry.fresh and not entry.reading:
             self._stale[key] = None
             self._wanted.set()
         return entry
 
-    def wait_begins(self, keys: Iterable[str]) -> list[tuple[str, Kept]]:
-        """Keep these keys for a wait; `wait_ends` releases them."""
-        entries: list[tuple[str, Kept]] = []
-        for key in keys:
-            entry = self.keep(key)
-            entry.waiting += 1
-            entries.append((key, entry))
-        self._counts.waiting += 1
-        return entries
-
-    def wait_ends(self, entries: list[tuple[str, Kept]]) -> None:
-        """Release the keys of a wait; those without another wait begin to linger."""
-        self._counts.waiting -= 1
-        for key, entry in entries:
-            entry.waiting -= 1
-            self.linger(key, entry)
-
-    def linger(self, key: str, entry: Kept) -> None:
-        """Drop *key* after the lingering time, unless it has a wait."""
-        if entry.waiting == 0 and self.kept.get(key) is entry and self._task is not None:
+    def _review(self, key: str) -> None:
+        """Drop *key* unless it was used since the last review or has a wait."""
+        entry = self.kept[key]
+        waits = self._purgatory.waiters(key) > 0
+        if entry.used or waits:
+            entry.used = waits
             self._lingering.touch(key)
+        else:
+            self.drop(key)
 
     def drop(self, key: str) -> None:
         """Drop the value of a key unless it has a wait; the next wait reads it again."""
-        entry = self.kept.get(key)
-        if entry is not None and entry.waiting == 0:
+        if key in self.kept and not self._purgatory.waiters(key):
             del self.kept[key]
             self._stale.pop(key, None)
             self._lingering.discard(key)
             self._purgatory.forget(key)
 
     def is_current(self, key: str) -> bool:
-        """Return whether the value of *key* is up to date; if so, its lingering begins anew."""
+        """Return whether the value of *key* is up to date; if so, the key counts as used."""
         entry = self.kept.get(key)
         if entry is None or not entry.fresh:
             return False
-        self.linger(key, entry)
+        entry.used = True
         return True
+
+    def waits(self) -> int:
+        """Return the number of pending waits, counted for each of their keys; from any thread."""
+        return sum(map(self._purgatory.waiters, list(self.kept)))
 
     async def read(self, keys: Iterable[str], *, refresh: bool = False) -> None:
         """Return when the values of *keys* are up to date.
 
         Args:
-            keys: The counters to read; they linger afterwards.
+            keys: The counters to read; they are kept up to date from now on.
             refresh: Whether to read even keys that are kept up to date: a hint may be on its way.
         """
         names = list(keys)
@@ -169,8 +164,6 @@ class CatchUp:
                 for key, entry in entries:
                     self._read_again(key, entry)
                 self._wanted.set()
-            for key, entry in entries:
-                self.linger(key, entry)
             if all(entry.fresh for _, entry in entries):
                 return
             waiter: asyncio.Future[None] = loop.create_future()
@@ -235,8 +228,7 @@ class CatchUp:
     def _change_epoch(self, epoch: str) -> None:
         old, self.epoch = self.epoch, epoch
         self._counts.epochs += 1
-        waits = sum(entry.waiting for entry in self.kept.values())
-        emit("aiowheel.shared_epoch_changed", old=old, new=epoch, waiting=waits)
+        emit("aiowheel.shared_epoch_changed", old=old, new=epoch, waiting=self.waits())
         text = (
             f"the store lost its history: epoch {old} has ended, epoch {epoch} has begun; read "
             "the data again and wait with a new token or threshold"

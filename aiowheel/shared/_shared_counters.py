@@ -13,7 +13,7 @@ from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.errors import EpochChangedError, SharedCountersClosedError, StoreUnavailableError
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared._backoff import Backoff
-from aiowheel.shared._catch_up import CatchUp, Kept
+from aiowheel.shared._catch_up import CatchUp
 from aiowheel.shared._group_commit import GroupCommit
 from aiowheel.shared._recent import RecentPublishes
 from aiowheel.shared._statistics import SharedCounts, SharedStatistics
@@ -41,8 +41,8 @@ class SharedCounters:
         purgatory: Holds the waits; its timer runs their timeouts. Close it after the counters.
         store: A new store; it is opened and closed with the counters.
         linger: Seconds or timedelta, more than 0, for which a key is kept up to date after its last
-            wait, so that the next wait for it needs no read of the store. A publish is remembered
-            at least as long.
+            wait, so that the next wait for it needs no read of the store. It is dropped before
+            twice that time. A publish is remembered at least as long.
         min_interval: Seconds or timedelta between two writes of this process. Default: publishes
             share a write only while an earlier write is under way, so an idle process adds no
             delay.
@@ -237,11 +237,8 @@ class SharedCounters:
     ) -> asyncio.Future[bool]:
         catch_up = self._open()
         waiting = self._purgatory.wait_until(thresholds, timeout, mode)
-        entries = catch_up.wait_begins(thresholds)
-        if waiting.done():
-            catch_up.wait_ends(entries)
-        else:
-            waiting.add_done_callback(_Release(catch_up, entries))
+        for key in thresholds:
+            catch_up.keep(key)
         return waiting
 
     async def value(self, key: str) -> int | None:
@@ -372,8 +369,11 @@ class SharedCounters:
         return self._closed
 
     def statistics(self) -> SharedStatistics:
-        """Return a snapshot of the counts; from any thread."""
-        return self._counts.snapshot(0 if self._catch_up is None else len(self._catch_up.kept))
+        """Return a snapshot of the counts; from any thread. O(keys that are kept up to date)."""
+        catch_up = self._catch_up
+        if catch_up is None:
+            return self._counts.snapshot(keys=0, waiting=0)
+        return self._counts.snapshot(len(catch_up.kept), catch_up.waits())
 
     async def aclose(self) -> None:
         """Close the store; idempotent.
@@ -405,19 +405,6 @@ class SharedCounters:
         assert self._writer is not None
         self._purgatory.check_caller()
         return self._writer
-
-
-class _Release:
-    """The callback that releases the keys of a completed wait."""
-
-    __slots__ = ("_catch_up", "_entries")
-
-    def __init__(self, catch_up: CatchUp, entries: list[tuple[str, Kept]]) -> None:
-        self._catch_up = catch_up
-        self._entries = entries
-
-    def __call__(self, _: asyncio.Future[bool]) -> None:
-        self._catch_up.wait_ends(self._entries)
 
 
 def _value_text(value: int) -> str:

@@ -11,7 +11,7 @@ class SharedStatistics(NamedTuple):
 
     Attributes:
         keys: Keys whose values this process keeps up to date.
-        waiting: Pending waits for counters.
+        waiting: Pending waits, counted once for each of their keys.
         publishes: Calls of `advance` and `check_and_complete`.
         writes: Writes to the store; one write carries many publishes.
         retries: Writes and reads that were repeated because the store did not answer.
@@ -34,9 +34,8 @@ class SharedStatistics(NamedTuple):
 
 @dataclass(slots=True)
 class SharedCounts:
-    """The counts since the shared counters were made; the fields are those of the snapshot."""
+    """The counts since the shared counters were made; they are fields of the snapshot."""
 
-    waiting: int = 0
     publishes: int = 0
     writes: int = 0
     retries: int = 0
@@ -45,6 +44,6 @@ class SharedCounts:
     reads: int = 0
     epochs: int = 0
 
-    def snapshot(self, keys: int) -> SharedStatistics:
-        """Return the counts, with the number of keys that are kept up to date."""
-        return SharedStatistics(keys, **asdict(self))
+    def snapshot(self, keys: int, waiting: int) -> SharedStatistics:
+        """Return the counts, with the numbers of keys and of their waits."""
+        return SharedStatistics(keys, waiting, **asdict(self))

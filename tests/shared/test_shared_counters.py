@@ -162,18 +162,19 @@ async def test_a_smaller_value_changes_nothing(process: Process) -> None:
 # --- kept keys ----------------------------------------------------------------------------------
 
 
-async def test_a_key_lingers_after_its_last_wait(process: Process) -> None:
-    """A new wait meanwhile needs no read; later the process drops the key, the store keeps it."""
+@pytest.mark.parametrize("seconds", [0, 5, 9.5, 14])
+async def test_a_key_lingers_after_its_last_wait(process: Process, seconds: float) -> None:
+    """For 10 seconds a new wait needs no read; before 20 the process drops the key."""
     async with process(MemoryCounters(), linger=10) as (purgatory, shared):
         await shared.advance("doc", 5)
-        assert await shared.wait_until({"doc": 5}, 30)
-        await asyncio.sleep(1)
+        assert not await shared.wait_until({"doc": 6}, seconds)
         reads = shared.statistics().reads
+        await asyncio.sleep(9.9)
         assert await shared.wait_until({"doc": 5}, 30)
-        await asyncio.sleep(9)
-        assert shared.statistics().keys == 1
+        await asyncio.sleep(9.9)
+        assert shared.statistics()[:2] == (1, 0)
         assert shared.statistics().reads == reads
-        await asyncio.sleep(5)
+        await asyncio.sleep(10.2)
         assert (shared.statistics().keys, purgatory.value("doc")) == (0, None)
         assert await shared.value("doc") == 5
 
