@@ -23,29 +23,42 @@ Fault = Callable[[], Coroutine[object, object, None]]
 
 
 class Progress:
-    """The number of publishes so far, for listeners that subscribe again late."""
+    """The publishes so far, for listeners that subscribe again late."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self._begun = 0
         self._over = False
-        self._news = asyncio.Event()
+        self._missed: list[_Missed] = []
 
     def begin(self) -> None:
         """Expect publishes."""
         self._over = False
 
-    def published(self, *, over: bool = False) -> None:
-        """Count one publish; *over* marks the last one."""
-        self._count += 1
-        self._over |= over
-        self._news.set()
+    def begin_publish(self) -> int:
+        """Return the number of a new publish, which is acknowledged later."""
+        self._begun += 1
+        return self._begun
+
+    def published(self, number: int) -> None:
+        """Note the acknowledgement of a publish."""
+        for missed in self._missed:
+            missed.published(number)
+
+    def end(self) -> None:
+        """Expect no more publishes."""
+        self._over = True
+        for missed in self._missed:
+            missed.enough.set()
 
     async def more(self, count: int) -> None:
-        """Wait for *count* more publishes."""
-        wanted = self._count + count
-        while self._count < wanted and not self._over:
-            self._news.clear()
-            await self._news.wait()
+        """Wait for *count* publishes that begin from now on, or for the end of all publishes."""
+        if self._over:
+            return
+        # A publish that began before may have sent its hint before the listener was lost.
+        missed = _Missed(self._begun, count)
+        self._missed.append(missed)
+        await missed.enough.wait()
+        self._missed.remove(missed)
 
     def delay(self, method: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
         """Return *method*, which subscribes a store; later calls miss some publishes first."""
@@ -58,6 +71,21 @@ class Progress:
             return await method(store, *arguments)
 
         return late
+
+
+class _Missed:
+    """The publishes that one listener misses: *count* of those after number *last*."""
+
+    def __init__(self, last: int, count: int) -> None:
+        self._last = last
+        self._left = count
+        self.enough = asyncio.Event()
+
+    def published(self, number: int) -> None:
+        """Count one publish."""
+        self._left -= number > self._last
+        if self._left <= 0:
+            self.enough.set()
 
 
 class WithoutReading:
@@ -171,8 +199,9 @@ async def losses(
 
         async def publish(key: str) -> None:
             data.add(key)
+            number = progress.begin_publish()
             await publishing.advance(key, 1)
-            progress.published()
+            progress.published(number)
 
         waits = [asyncio.create_task(wait(key)) for key in keys]
         await waiting.value(keys[-1])
@@ -188,7 +217,7 @@ async def losses(
         await faulty
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*publishes)
-        progress.published(over=True)
+        progress.end()
         await _hints_have_arrived(waiting, publishing)
         if reading:
             with suppress(TimeoutError):
