@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 from aiowheel._events import emit
 from aiowheel.errors import EpochChangedError, SharedCountersClosedError, StoreUnavailableError
 from aiowheel.purgatory import Purgatory
-from aiowheel.recipes import IdleDetector
 from aiowheel.shared._backoff import Backoff
 from aiowheel.shared._ending import end_task
 from aiowheel.shared._statistics import SharedCounts
 from aiowheel.shared._store import CounterStore
 
 _MOST = 10_000  # keys in one read
+_SLICE = 1_000  # keys of a review between two turns of the loop
 
 
 class Kept:
@@ -41,9 +41,9 @@ class CatchUp:
         purgatory: Holds the values and the waits.
         store: The store to read from.
         counts: Counts hints, gaps and reads.
-        linger: Seconds between two reviews of a key. A review drops the key if it has no wait and
-            was not used since the review before, so a wait or a read of a key that is kept costs
-            only a flag. A key is kept for 1 to 2 times *linger* after its last use.
+        linger: Seconds between two reviews of all keys. A review drops a key if it has no wait and
+            was not used since the review before, so that a use of a key costs only a flag. A key is
+            kept for 1 to 2 times *linger* after its last use.
         recovered: Called after a gap, once the values have been read again.
     """
 
@@ -62,15 +62,15 @@ class CatchUp:
         self._store = store
         self._counts = counts
         self._recovered = recovered
-        self._lingering: IdleDetector[str] = IdleDetector(linger, self._review)
+        self._linger = linger
         self._stale: dict[str, None] = {}  # keys to read, oldest first
         self._gap = False  # the next read follows a gap
         self._wanted = asyncio.Event()
         self._read_waiters: list[asyncio.Future[None]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Read the epoch, and start the task that reads stale keys.
+        """Read the epoch, and start the tasks that read stale keys and drop unused ones.
 
         Raises:
             StoreUnavailableError: The store does not answer.
@@ -78,7 +78,10 @@ class CatchUp:
         self.epoch, _ = await self._store.read(())
         self._counts.reads += 1
         loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self._read_stale(), name="aiowheel shared counters")
+        self._tasks = [
+            loop.create_task(self._read_stale(), name="aiowheel shared counters"),
+            loop.create_task(self._drop_unused(), name="aiowheel unused counters"),
+        ]
 
     # --- what the store calls ---------------------------------------------------------------
 
@@ -111,29 +114,17 @@ class CatchUp:
         entry = self.kept.get(key)
         if entry is None:
             entry = self.kept[key] = Kept()
-            self._lingering.touch(key)
         entry.used = True
         if not entry.fresh and not entry.reading:
             self._stale[key] = None
             self._wanted.set()
         return entry
 
-    def _review(self, key: str) -> None:
-        """Drop *key* unless it was used since the last review or has a wait."""
-        entry = self.kept[key]
-        waits = self._purgatory.waiters(key) > 0
-        if entry.used or waits:
-            entry.used = waits
-            self._lingering.touch(key)
-        else:
-            self.drop(key)
-
     def drop(self, key: str) -> None:
         """Drop the value of a key unless it has a wait; the next wait reads it again."""
         if key in self.kept and not self._purgatory.waiters(key):
             del self.kept[key]
             self._stale.pop(key, None)
-            self._lingering.discard(key)
             self._purgatory.forget(key)
 
     def is_current(self, key: str) -> bool:
@@ -174,6 +165,23 @@ class CatchUp:
         """Schedule a new read of *key*: a read that is under way may be too old."""
         entry.fresh = entry.reading = False
         self._stale[key] = None
+
+    async def _drop_unused(self) -> None:
+        """Review all keys again and again, in slices, so that the loop stays responsive."""
+        while True:
+            await asyncio.sleep(self._linger)
+            keys = list(self.kept)
+            for start in range(0, len(keys), _SLICE):
+                for key in keys[start : start + _SLICE]:
+                    entry = self.kept.get(key)
+                    if entry is None:
+                        continue
+                    waits = self._purgatory.waiters(key) > 0
+                    if waits or entry.used:
+                        entry.used = waits
+                    else:
+                        self.drop(key)
+                await asyncio.sleep(0)
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -236,7 +244,6 @@ class CatchUp:
         lost, self.kept = self.kept, {}
         self._stale.clear()
         for key in lost:
-            self._lingering.discard(key)
             self._purgatory.forget(key, error=lambda: EpochChangedError(text))
 
     def _check_all(self) -> None:
@@ -248,13 +255,15 @@ class CatchUp:
             purgatory.check_and_complete(key)
 
     async def aclose(self) -> None:
-        """End the reader task; pending calls of `read` raise an error."""
-        task, self._task = self._task, None
-        await end_task(task)
+        """End the tasks; pending calls of `read` raise an error."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            await end_task(task)
         for waiter in self._read_waiters:
             if not waiter.done():  # its task was cancelled
                 waiter.set_exception(SharedCountersClosedError("the shared counters were closed"))
-        await self._lingering.aclose()
         for key in self.kept:
             self._purgatory.forget(key)
         self.kept.clear()
