@@ -11,6 +11,7 @@ import heapq
 from asyncio import AbstractEventLoop, Event, Future, get_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context
 from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar, cast
@@ -131,6 +132,7 @@ class Purgatory(OperationOwner):
         self._estimated_total: i64 = 0
         self._closed = False
         self._emptied: Event | None = None  # set when the last operation has ended
+        self._next_end: Event | None = None  # set when an operation ends
         self._full = False  # the log event was emitted; False again when there is room
         self._busy = False  # a check is running; nested checks are queued
         # An item for each queued call: key, value (None for a check), limit.
@@ -789,6 +791,15 @@ class Purgatory(OperationOwner):
                 self._purge()
             if self._pending == 0 and self._emptied is not None:
                 self._emptied.set()
+            if self._next_end is not None:
+                self._announce_end()
+
+    def _announce_end(self) -> None:
+        ended, self._next_end = self._next_end, None
+        if ended is not None:
+            # An event raises if the loop of a waiting task is closed; no task can wait then.
+            with suppress(RuntimeError):
+                ended.set()
 
     def _purge(self) -> None:
         self._estimated_total = self._pending
@@ -889,6 +900,16 @@ class Purgatory(OperationOwner):
                 self._receive(self._left.popleft())
 
     # --- inspection -------------------------------------------------------------------------
+
+    def next_end(self) -> Event:
+        """Return an event that is set when one of the operations ends.
+
+        Shared counters await it while every key has a wait: a periodic check would keep a loop on
+        virtual time from standing still. Several callers may get the same event.
+        """
+        if self._next_end is None or self._next_end.is_set():
+            self._next_end = Event()
+        return self._next_end
 
     def __len__(self) -> int:
         return self._pending

@@ -63,6 +63,7 @@ class CatchUp:
         self._counts = counts
         self._recovered = recovered
         self._linger = linger
+        self._may_drop = asyncio.Event()  # set while a key may have no wait
         self._stale: dict[str, None] = {}  # keys to read, oldest first
         self._gap = False  # the next read follows a gap
         self._wanted = asyncio.Event()
@@ -114,6 +115,7 @@ class CatchUp:
         entry = self.kept.get(key)
         if entry is None:
             entry = self.kept[key] = Kept()
+            self._may_drop.set()
         entry.used = True
         if not entry.fresh and not entry.reading:
             self._stale[key] = None
@@ -167,21 +169,29 @@ class CatchUp:
         self._stale[key] = None
 
     async def _drop_unused(self) -> None:
-        """Review all keys again and again, in slices, so that the loop stays responsive."""
+        """Review all keys again and again while there are keys without a wait."""
         while True:
+            await self._may_drop.wait()
             await asyncio.sleep(self._linger)
+            # Taken before the review, because a wait for a reviewed key may end during the review.
+            self._may_drop = self._purgatory.next_end()
             keys = list(self.kept)
             for start in range(0, len(keys), _SLICE):
                 for key in keys[start : start + _SLICE]:
-                    entry = self.kept.get(key)
-                    if entry is None:
-                        continue
-                    waits = self._purgatory.waiters(key) > 0
-                    if waits or entry.used:
-                        entry.used = waits
-                    else:
-                        self.drop(key)
+                    self._review(key)
                 await asyncio.sleep(0)
+
+    def _review(self, key: str) -> None:
+        entry = self.kept.get(key)
+        if entry is None:
+            return
+        if self._purgatory.waiters(key):
+            entry.used = True  # at the end of the wait, at the latest
+        elif entry.used:
+            entry.used = False
+            self._may_drop.set()
+        else:
+            self.drop(key)
 
     # --- reading ----------------------------------------------------------------------------
 

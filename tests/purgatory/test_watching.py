@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import math
 import pickle
@@ -551,3 +552,51 @@ def test_an_operation_cannot_be_copied(
 
     with pytest.raises(TypeError, match="Gate cannot be copied or pickled"):
         duplicate(gate)
+
+
+# --- the next end -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["completed", "expired", "cancelled", "closed"])
+async def test_the_next_end_of_an_operation_sets_an_event(how: str) -> None:
+    """All who ask before that end get the same event; later ones get a new event."""
+    timer = ManualTimer()
+    purgatory = Purgatory("test", timer=timer)
+    first = watched(purgatory, Gate(10), "k")
+    ended = purgatory.next_end()
+    assert purgatory.next_end() is ended
+    assert not ended.is_set()
+
+    match how:
+        case "completed":
+            first.force_complete()
+        case "expired":
+            timer.advance(11)
+        case "cancelled":
+            first.cancel()
+        case _:
+            await purgatory.aclose()
+
+    assert ended.is_set()
+    assert not purgatory.next_end().is_set()
+
+
+def test_an_end_after_the_loop_that_waits_was_closed() -> None:
+    """The event cannot call its waiter any more; the operation completes nevertheless."""
+    purgatory = Purgatory("test", timer=ManualTimer())
+    gate = watched(purgatory, Gate(), "k")
+    ended = purgatory.next_end()
+    waiting = ended.wait()
+    called: list[object] = []
+
+    async def main() -> None:
+        waiting.send(None).add_done_callback(called.append)  # as a task would
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(main())
+    loop.close()
+
+    assert gate.force_complete()
+
+    waiting.close()
+    assert (ended.is_set(), called) == (True, [])

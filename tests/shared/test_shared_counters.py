@@ -20,7 +20,7 @@ from aiowheel.shared import (
     StoreUnavailableError,
 )
 from aiowheel.shared._ending import end_task
-from aiowheel.testing import MemoryCounters
+from aiowheel.testing import MemoryCounters, VirtualClockEventLoop, VirtualDeadlockError
 
 from .conftest import Process
 
@@ -177,6 +177,35 @@ async def test_a_key_lingers_after_its_last_wait(process: Process, seconds: floa
         await asyncio.sleep(10.2)
         assert (shared.statistics().keys, purgatory.value("doc")) == (0, None)
         assert await shared.value("doc") == 5
+
+
+async def test_the_end_of_a_wait_after_a_long_time_drops_its_key(process: Process) -> None:
+    """While every key has a wait, no timer is armed; the end of a wait arms one."""
+    async with process(MemoryCounters(), linger=10) as (_, shared):
+        waits = [shared.wait_until({f"doc{number}": 5}, None) for number in range(2)]
+        await asyncio.sleep(1000)
+        waits[0].cancel()
+        await asyncio.sleep(10.1)
+        assert shared.statistics().keys == 2
+        await asyncio.sleep(10)
+        assert shared.statistics().keys == 1
+
+
+def test_an_endless_wait_on_virtual_time_is_a_deadlock() -> None:
+    """Counters that only wait leave nothing that could move the clock."""
+
+    async def main() -> None:
+        async with (
+            Purgatory("shared") as purgatory,
+            SharedCounters(purgatory, MemoryCounters()) as shared,
+        ):
+            await shared.wait_until({"doc": 1}, None)
+
+    with (
+        asyncio.Runner(loop_factory=VirtualClockEventLoop) as runner,
+        pytest.raises(VirtualDeadlockError, match="wait_until"),
+    ):
+        runner.run(main())
 
 
 async def test_a_key_is_kept_as_long_as_a_wait(process: Process) -> None:
