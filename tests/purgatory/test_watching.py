@@ -599,4 +599,4 @@ def test_an_end_after_the_loop_that_waits_was_closed() -> None:
     assert gate.force_complete()
 
     waiting.close()
-    assert (ended.is_set(), called) == (True, [])
+    assert (gate.outcome, ended.is_set(), called) == (Outcome.COMPLETED, True, [])
