@@ -25,7 +25,10 @@ INTERNAL = {
     "Timer": {"share", "open_driver", "close_with_loop"},
     "ThreadsafeHandle": {"arrive", "withdraw"},
     "Periodic": {"arm", "ended"},
-    "Purgatory": {"check_caller", "end", "end_threadsafe", "next_end", "try_reach_else_watch"},
+    "Purgatory": {
+        *("check_caller", "counter_waiters", "end", "end_threadsafe", "next_end"),
+        "try_reach_else_watch",
+    },
     "DelayedOperation": {
         "asynchronous_method",
         "completed_by",

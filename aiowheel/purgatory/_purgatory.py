@@ -983,6 +983,17 @@ class Purgatory(OperationOwner):
         watching = 0 if watchers is None else int(watchers.count)
         return watching if counter is None else watching + int(counter.live)
 
+    def counter_waiters(self, key: Hashable = None) -> int:
+        """Return the number of operations that wait for the counter *key*. O(1); from any thread.
+
+        Without a key, the result is the sum for all counters: an operation counts once for each
+        counter that it still waits for.
+        """
+        if key is None:
+            return self._counters.links
+        counter = self._counters.get(key)
+        return 0 if counter is None else int(counter.live)
+
     def first_waiters(
         self, key: Hashable, most: Count
     ) -> list[tuple[DelayedOperation[Any], int | float | None]]:

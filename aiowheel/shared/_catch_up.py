@@ -43,7 +43,7 @@ class CatchUp:
         counts: Counts hints, gaps and reads.
         linger: Seconds between two reviews of all keys. A review drops a key if it has no wait and
             was not used since the review before, so that a use of a key costs only a flag. A key is
-            kept for 1 to 2 times *linger* after its last use.
+            kept for 1 to 2 times *linger* after its last use. A review costs a look at every key.
         recovered: Called after a gap, once the values have been read again.
     """
 
@@ -124,7 +124,7 @@ class CatchUp:
 
     def drop(self, key: str) -> None:
         """Drop the value of a key unless it has a wait; the next wait reads it again."""
-        if key in self.kept and not self._purgatory.waiters(key):
+        if key in self.kept and not self._purgatory.counter_waiters(key):
             del self.kept[key]
             self._stale.pop(key, None)
             self._purgatory.forget(key)
@@ -136,10 +136,6 @@ class CatchUp:
             return False
         entry.used = True
         return True
-
-    def waits(self) -> int:
-        """Return the number of pending waits, counted for each of their keys; from any thread."""
-        return sum(map(self._purgatory.waiters, list(self.kept)))
 
     async def read(self, keys: Iterable[str], *, refresh: bool = False) -> None:
         """Return when the values of *keys* are up to date.
@@ -176,19 +172,21 @@ class CatchUp:
             # Taken before the review, because a wait for a reviewed key may end during the review.
             self._may_drop = self._purgatory.next_end()
             keys = list(self.kept)
-            for start in range(0, len(keys), _SLICE):
-                for key in keys[start : start + _SLICE]:
+            while keys:
+                for key in keys[-_SLICE:]:
                     self._review(key)
+                del keys[-_SLICE:]  # all at once at the end would stop the loop for long
                 await asyncio.sleep(0)
 
     def _review(self, key: str) -> None:
         entry = self.kept.get(key)
         if entry is None:
             return
-        if self._purgatory.waiters(key):
+        is_read = len(self._read_waiters) > 0 and not entry.fresh
+        if self._purgatory.counter_waiters(key):
             entry.used = True  # at the end of the wait, at the latest
-        elif entry.used:
-            entry.used = False
+        elif entry.used or is_read:
+            entry.used = is_read  # the caller of the read will use it
             self._may_drop.set()
         else:
             self.drop(key)
@@ -245,8 +243,9 @@ class CatchUp:
 
     def _change_epoch(self, epoch: str) -> None:
         old, self.epoch = self.epoch, epoch
+        waits = sum(map(self._purgatory.counter_waiters, self.kept))
         self._counts.epochs += 1
-        emit("aiowheel.shared_epoch_changed", old=old, new=epoch, waiting=self.waits())
+        emit("aiowheel.shared_epoch_changed", old=old, new=epoch, waiting=waits)
         text = (
             f"the store lost its history: epoch {old} has ended, epoch {epoch} has begun; read "
             "the data again and wait with a new token or threshold"
@@ -269,11 +268,14 @@ class CatchUp:
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
-        for task in tasks:
-            await end_task(task)
-        for waiter in self._read_waiters:
-            if not waiter.done():  # its task was cancelled
-                waiter.set_exception(SharedCountersClosedError("the shared counters were closed"))
-        for key in self.kept:
-            self._purgatory.forget(key)
-        self.kept.clear()
+        try:
+            for task in tasks:
+                await end_task(task)
+        finally:  # also if the caller is cancelled
+            for waiter in self._read_waiters:
+                if not waiter.done():  # its task was cancelled
+                    text = "the shared counters were closed"
+                    waiter.set_exception(SharedCountersClosedError(text))
+            for key in self.kept:
+                self._purgatory.forget(key)
+            self.kept.clear()

@@ -42,7 +42,8 @@ class SharedCounters:
         store: A new store; it is opened and closed with the counters.
         linger: Seconds or timedelta, more than 0, for which a key is kept up to date after its last
             wait, so that the next wait for it needs no read of the store. It is dropped before
-            twice that time. A publish is remembered at least as long.
+            twice that time. Each *linger* costs a look at every key that is kept. A publish is
+            remembered at least as long.
         min_interval: Seconds or timedelta between two writes of this process. Default: publishes
             share a write only while an earlier write is under way, so an idle process adds no
             delay.
@@ -369,11 +370,9 @@ class SharedCounters:
         return self._closed
 
     def statistics(self) -> SharedStatistics:
-        """Return a snapshot of the counts; from any thread. O(keys that are kept up to date)."""
-        catch_up = self._catch_up
-        if catch_up is None:
-            return self._counts.snapshot(keys=0, waiting=0)
-        return self._counts.snapshot(len(catch_up.kept), catch_up.waits())
+        """Return a snapshot of the counts; from any thread."""
+        keys = 0 if self._catch_up is None else len(self._catch_up.kept)
+        return self._counts.snapshot(keys, self._purgatory.counter_waiters())
 
     async def aclose(self) -> None:
         """Close the store; idempotent.

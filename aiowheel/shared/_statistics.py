@@ -11,7 +11,8 @@ class SharedStatistics(NamedTuple):
 
     Attributes:
         keys: Keys whose values this process keeps up to date.
-        waiting: Pending waits, counted once for each of their keys.
+        waiting: Pending waits for counters in the purgatory; a wait counts once for each counter
+            that it still waits for.
         publishes: Calls of `advance` and `check_and_complete`.
         writes: Writes to the store; one write carries many publishes.
         retries: Writes and reads that were repeated because the store did not answer.

@@ -293,6 +293,22 @@ async def test_counters_without_value_or_waiters_are_forgotten(
     assert purgatory._counters.by_key == {}
 
 
+async def test_waiters_of_counters_count_without_conditions(purgatory: Purgatory) -> None:
+    """A wait counts once for each counter that it still waits for."""
+    condition = purgatory.wait_for(lambda: False, ["a"], 30)
+    both = purgatory.wait_until({"a": 1, "b": 2}, 30)
+    one = purgatory.wait_until({"b": 1}, 30)
+    counts = [purgatory.counter_waiters(key) for key in ("a", "b", "c", None)]
+    assert counts == [1, 2, 0, 3]
+
+    purgatory.advance("b", 1)
+    assert (await one, purgatory.counter_waiters("b"), purgatory.counter_waiters()) == (True, 1, 2)
+    purgatory.advance("a", 1)
+    purgatory.advance("b", 2)
+    assert (await both, purgatory.counter_waiters()) == (True, 0)
+    condition.cancel()
+
+
 async def test_the_limit_holds_for_waiters_of_counters(timer: ManualTimer) -> None:
     """A refused waiter leaves nothing registered."""
     purgatory = Purgatory(timer=timer, max_pending=1)

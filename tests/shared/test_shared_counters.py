@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Any
 
@@ -189,6 +189,68 @@ async def test_the_end_of_a_wait_after_a_long_time_drops_its_key(process: Proces
         assert shared.statistics().keys == 2
         await asyncio.sleep(10)
         assert shared.statistics().keys == 1
+
+
+@pytest.mark.parametrize("purge_interval", [None, 1000])
+@pytest.mark.parametrize("ended", [False, True])
+async def test_conditions_do_not_keep_the_value_of_a_forgotten_counter(
+    purge_interval: int | None,
+    ended: bool,  # noqa: FBT001
+) -> None:
+    """Neither pending ones, nor those that have ended and are not purged yet."""
+    async with (
+        Purgatory("shared", purge_interval=purge_interval) as purgatory,
+        SharedCounters(purgatory, MemoryCounters()) as shared,
+    ):
+        await shared.advance("doc", 5)
+        assert await shared.value("doc") == 5
+        condition = purgatory.wait_for(lambda: False, ["doc"], 60)
+        if ended:
+            condition.cancel()
+            await asyncio.sleep(0)
+
+        await shared.forget("doc")
+
+        assert shared.statistics()[:2] == (0, 0)
+        assert not await shared.wait_until({"doc": 5}, 1)
+
+
+async def test_a_value_that_is_read_for_long_is_not_dropped(process: Process) -> None:
+    """Reads that take ten times the lingering time still answer."""
+
+    class Slow(MemoryCounters):
+        async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
+            await asyncio.sleep(10)
+            return await super().read(keys)
+
+    async with process(Slow(), linger=1) as (_, shared), asyncio.timeout(100):
+        assert await shared.value("doc") is None
+
+
+async def test_a_cancelled_close_ends_reads_and_drops_keys(process: Process) -> None:
+    """Here the store delays the close, and the caller gives up."""
+
+    class Stubborn(MemoryCounters):
+        async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
+            if keys:
+                try:
+                    await asyncio.sleep(30)
+                except asyncio.CancelledError:
+                    await asyncio.sleep(5)
+                    raise
+            return await super().read(keys)
+
+    async with process(Stubborn()) as (purgatory, shared):
+        reading = asyncio.create_task(shared.value("doc"))
+        await asyncio.sleep(1)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await shared.aclose()
+
+        with pytest.raises(SharedCountersClosedError):
+            await reading
+        assert shared.statistics()[:2] == (0, 0)
+        assert purgatory.statistics().keys == 0
 
 
 def test_an_endless_wait_on_virtual_time_is_a_deadlock() -> None:
