@@ -40,8 +40,8 @@ aiowheel costs more, or is slower, in these cases:
 - A purgatory with lazy purging falls behind when many operations are pending, because each purge
   examines all of them.
 - A wait for a shared counter uses twice as much CPU time as a subscription of broadcaster on the
-  same server at 1,000 publishes per second, and 0.6 times as much at 10,000. A wake-up takes as long
-  as 2 to 6 raw writes to the store, and 1.0 to 3.7 times as long as a message of broadcaster.
+  same server at 1,000 publishes per second, and 0.6 times as much at 10,000. A wake-up takes as
+  long as 2 to 6 raw writes to the store, and 1.0 to 3.7 times as long as a message of broadcaster.
 - 100 tasks that schedule durable timers reach 9 (SQLite) or 14 times (PostgreSQL) the rate of raw
   commits of one row; our goal is 15 times. 1,000 tasks reach two fifths of the rate of raw commits
   of 1,000 rows. The limit there is the Python code, not the disk.
