@@ -729,6 +729,7 @@ INTERNAL = {
     "Histogram.record",
     "Periodic.ended",
     "Purgatory.check_caller",
+    "Purgatory.counter_waiters",
     "Purgatory.end",
     "Purgatory.end_threadsafe",
     "Purgatory.try_reach_else_watch",
