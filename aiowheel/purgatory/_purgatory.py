@@ -792,14 +792,13 @@ class Purgatory(OperationOwner):
             if self._pending == 0 and self._emptied is not None:
                 self._emptied.set()
             if self._next_end is not None:
-                self._announce_end()
+                self._announce_end(self._next_end)
 
-    def _announce_end(self) -> None:
-        ended, self._next_end = self._next_end, None
-        if ended is not None:
-            # An event raises if the loop of a waiting task is closed; no task can wait then.
-            with suppress(RuntimeError):
-                ended.set()
+    def _announce_end(self, ended: Event) -> None:
+        self._next_end = None
+        # An event raises if the loop of a waiting task is closed; no task can wait then.
+        with suppress(RuntimeError):
+            ended.set()
 
     def _purge(self) -> None:
         self._estimated_total = self._pending

@@ -164,6 +164,8 @@ class CatchUp:
         entry.fresh = entry.reading = False
         self._stale[key] = None
 
+    # --- unused keys ------------------------------------------------------------------------
+
     async def _drop_unused(self) -> None:
         """Review all keys again and again while there are keys without a wait."""
         while True:
