@@ -177,13 +177,13 @@ class Committer:
         example, the next occurrence of a timer comes before a change of that timer.
         """
         apply = self._apply
-        first = 0
+        place = 0
         for job in jobs:
-            own = results[first : first + len(job.operations)]
-            first += len(own)
-            for operation, result in zip(job.operations, own, strict=True):
-                apply(operation, result)
-            job.succeed(own)
+            first = place
+            for operation in job.operations:
+                apply(operation, results[place])
+                place += 1
+            job.succeed(results[first:place])
 
     async def _execute(self, operations: list[Operation]) -> list[Result]:
         """Execute in one transaction; if the store refuses a value, in as many as isolate it."""

@@ -29,6 +29,7 @@ from aiowheel.durable._operations import (
     Row,
     Settle,
     Summary,
+    part_of,
     row_of,
     settled_row,
 )
@@ -198,7 +199,7 @@ class MemoryStore(Store):
         old = self._rows.get(self._ids.get(put.name, 0))
         if old is None:
             self._last_id += 1
-            row = row_of(put, self._last_id, 1, self.partitions)
+            row = row_of(put, self._last_id, 1, part_of(put.name, self.partitions))
             self._write(row)
             return Placed(row, is_new=True)
         if put.if_exists == "error":
@@ -208,7 +209,7 @@ class MemoryStore(Store):
             put.if_exists == "revise" and same == (put.handler, put.recurrence, put.payload)
         ):
             return None
-        row = row_of(put, old.id, old.gen + 1, self.partitions)
+        row = row_of(put, old.id, old.gen + 1, old.part)
         self._write(row)
         return Placed(row, is_new=False)
 

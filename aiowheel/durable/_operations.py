@@ -247,13 +247,10 @@ def part_of(name: str, partitions: int) -> int:
     return crc32(name.encode()) % partitions
 
 
-def row_of(put: Put, timer: int, gen: int, partitions: int) -> Row:
-    """Return the row that *put* writes, for the timer of that number in generation *gen*."""
-    part = part_of(put.name, partitions)
-    return Row(  # positional fields: keywords cost twice as much time
-        *(timer, put.name, put.handler, part, put.due_us, gen, 0, put.recurrence, None, None),
-        put.payload,
-    )
+def row_of(put: Put, timer: int, gen: int, part: int) -> Row:
+    """Return the row that *put* writes in *part*, for the timer of that number and generation."""
+    name, handler, due_us, payload, recurrence, _ = put
+    return Row(timer, name, handler, part, due_us, gen, 0, recurrence, None, None, payload)
 
 
 def settled_row(row: Row, settle: Settle, due_us: int) -> Row:

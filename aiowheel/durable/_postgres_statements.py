@@ -92,7 +92,7 @@ _REPLACE: Final = (
     "attempt = 0, recurrence = excluded.recurrence, first_due_us = NULL, fire_id = NULL, "
     "payload = excluded.payload"
 )
-_RETURNING: Final = " RETURNING name, id, gen"
+_RETURNING: Final = " RETURNING name, id, gen, part"
 _ON_CONFLICT: Final = {
     "replace": f"{_CONFLICT}{_REPLACE}",
     "revise": f"{_CONFLICT}{_REPLACE} WHERE (t.handler, t.recurrence, t.payload) IS DISTINCT FROM "
@@ -114,7 +114,7 @@ _PUT_ALONE: Final = {
         "JOIN leases USING (part) WHERE owner NOT IN ('', $7) "
         "AND (gen > 1 OR due_us <= horizon_us) RETURNING seq), "
         "hint AS MATERIALIZED (SELECT pg_notify('aiowheel_timers', '') FROM noted LIMIT 1) "
-        "SELECT name, id, gen, (SELECT count(*) FROM hint) FROM placed"
+        "SELECT name, id, gen, part, (SELECT count(*) FROM hint) FROM placed"
     )
     for mode, rest in _ON_CONFLICT.items()
 }
@@ -249,9 +249,9 @@ class Statements:
         for mode in dict.fromkeys(put.if_exists for put in puts):
             chosen = sorted((put for put in puts if put.if_exists == mode), key=_name_of)
             records = await self._connection.fetch(_PUT[mode], *_columns(chosen, self._partitions))
-            found = {name: (timer, gen) for name, timer, gen in records}
+            found = {name: (timer, gen, part) for name, timer, gen, part in records}
             for put in chosen:
-                placed[put.name] = _placed(put, found.get(put.name), self._partitions)
+                placed[put.name] = _placed(put, found.get(put.name))
         for result in placed.values():
             if isinstance(result, Placed):
                 # The owner may hold the old version of a replaced timer, even if the new one is
@@ -365,11 +365,11 @@ def _columns(puts: Sequence[Put], partitions: int) -> list[list[Any]]:
     ]
 
 
-def _placed(put: Put, found: tuple[int, int] | None, partitions: int) -> Result:
+def _placed(put: Put, found: tuple[int, int, int] | None) -> Result:
     if found is None:
         return TimerExistsError(put.name) if put.if_exists == "error" else None
-    timer, gen = found
-    return Placed(row_of(put, timer, gen, partitions), gen == 1)
+    timer, gen, part = found
+    return Placed(row_of(put, timer, gen, part), gen == 1)
 
 
 def as_puts(operations: Sequence[Operation]) -> list[Put] | None:
@@ -390,8 +390,8 @@ async def put_alone(
     chosen = sorted(puts, key=_name_of)  # one order for all processes
     statement = _PUT_ALONE[puts[0].if_exists]
     records = await connection.fetch(statement, *_columns(chosen, partitions), owner)
-    found = {name: (timer, gen) for name, timer, gen, _ in records}
-    return [_placed(put, found.get(put.name), partitions) for put in puts]
+    found = {name: (timer, gen, part) for name, timer, gen, part, _ in records}
+    return [_placed(put, found.get(put.name)) for put in puts]
 
 
 async def now_us(connection: Any) -> int:

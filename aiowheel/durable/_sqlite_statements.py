@@ -230,7 +230,10 @@ class Statements:
         ((last,),) = self._cursor.execute(
             "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'aiowheel_timers'"
         ).fetchall()
-        rows = [row_of(put, timer, 1, self._partitions) for timer, put in enumerate(puts, last + 1)]
+        rows = [
+            row_of(put, timer, 1, part_of(put.name, self._partitions))
+            for timer, put in enumerate(puts, last + 1)
+        ]
         are_new = self._insert(rows) == len(rows)
         found = {} if are_new else self._named([put.name for put in puts])
         results: list[Result] = []
@@ -261,7 +264,7 @@ class Statements:
         ((timer, gen),) = found
         # The owner may hold the old version of a replaced timer, even if the new one is due late.
         self._leave(part, timer, put.due_us if gen == 1 else None)
-        return Placed(row_of(put, timer, gen, self._partitions), gen == 1)
+        return Placed(row_of(put, timer, gen, part), gen == 1)
 
     def _move(self, move: Move) -> Result:
         found = self._cursor.execute(_MOVE, (move.due_us, move.name)).fetchall()
