@@ -87,7 +87,9 @@ def run_with_kills(
                     process.communicate()
                     process = start(command, tmp_path)
                 elif victim is Victim.WORKER:
-                    kill_tree(workers.pop(0).pid)
+                    killed = workers.pop(0)
+                    kill_tree(killed.pid)
+                    killed.wait()
                     workers.append(start_worker(tmp_path / f"worker-after-{moment}", master))
                 else:
                     for executor in executors(source.choice(workers).pid):

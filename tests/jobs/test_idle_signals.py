@@ -84,6 +84,6 @@ def test_a_stream(number: signal.Signals, folder: Path) -> None:
         folder, ["--stream", "--out", str(out)], (out / "checkpoint/commits/0").exists, number
     )
 
-    assert (code, err) == (0, "")
-    assert json.loads(printed)["ended"] == "stopped"
+    assert (code, json.loads(printed)["ended"]) == (0, "stopped")
+    assert [json.loads(line)["rows"] for line in err.splitlines()] == [1]
     assert list((folder / "tmp").iterdir()) == []
