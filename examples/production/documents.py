@@ -62,7 +62,7 @@ class SqliteDocuments:
         self._file = sqlite3.connect(
             path, timeout=30, isolation_level=None, check_same_thread=False
         )
-        self._file.execute("PRAGMA journal_mode = WAL")
+        # The counters switch the file to write-ahead logging when they are opened.
         self._file.execute(
             "CREATE TABLE IF NOT EXISTS documents (name PRIMARY KEY, text, version) WITHOUT ROWID"
         )

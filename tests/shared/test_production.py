@@ -11,10 +11,11 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -140,11 +141,21 @@ def started(command: list[str], database: str, folder: Path) -> subprocess.Popen
         )
 
 
+async def fail_at_the_end_of(server: subprocess.Popen[bytes], folder: Path) -> None:
+    """Raise an error with the log once the server has ended."""
+    while server.poll() is None:  # noqa: ASYNC110 - no event
+        await asyncio.sleep(0.1)
+    raise AssertionError((folder / "server.log").read_text())
+
+
 @asynccontextmanager
 async def served(
     command: list[str], port: int, database: str, folder: Path
 ) -> AsyncGenerator[psutil.Process]:
-    """Run a server during the block, which begins when the server answers."""
+    """Run a server during the block, which begins when the server answers.
+
+    The block is cancelled if the server ends: its clients would connect again for ever.
+    """
     server = started(command, database, folder)
     try:
         async with asyncio.timeout(PATIENCE):
@@ -156,7 +167,10 @@ async def served(
                     break
                 assert server.poll() is None, (folder / "server.log").read_text()
                 await asyncio.sleep(0.05)
-        yield psutil.Process(server.pid)
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(fail_at_the_end_of(server, folder))
+            yield psutil.Process(server.pid)
+            watch.cancel()
         server.send_signal(signal.SIGTERM)
         code = await asyncio.to_thread(server.wait, PATIENCE)
         assert code in {0, -signal.SIGTERM}, (folder / "server.log").read_text()
@@ -238,6 +252,19 @@ async def test_gunicorn_on_postgres(
         await every_version_arrives(
             server, port, until, readers=60, documents=6, publishes=200, kills=1
         )
+
+
+async def test_a_worker_opens_the_documents_while_another_one_creates_the_counters(
+    tmp_path: Path,
+) -> None:
+    """Otherwise a worker fails now and then at the first start, and uvicorn stops all of them."""
+    path = tmp_path / "documents.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TABLE documents (name PRIMARY KEY, text, version) WITHOUT ROWID")
+        other.execute("BEGIN IMMEDIATE")
+
+        async with open_documents(f"sqlite:///{path}") as (documents, _):
+            assert (await documents.read("weather"))["version"] == 0
 
 
 async def test_a_database_of_another_kind_is_refused() -> None:
