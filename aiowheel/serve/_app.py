@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from asyncio import CancelledError
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -192,13 +193,19 @@ class TopicApp:
         service = self._service
         publishing = request.method in {"POST", "DELETE"}
         service.access.refuse_without_token(request, publishing=publishing)
-        if request.method == "POST":
-            return await service.publish(request)
-        if request.method == "DELETE":
-            return await service.remove(request)
-        if wants_events(request):
-            return event_stream(service, request)
-        return await service.poll(request)
+        try:
+            if request.method == "POST":
+                return await service.publish(request)
+            if request.method == "DELETE":
+                return await service.remove(request)
+            if wants_events(request):
+                return event_stream(service, request)
+            return await service.poll(request)
+        except CancelledError:
+            # A server that stops cancels the requests that the store has not answered by then.
+            if not (service.stopping or service.replaced):
+                raise
+            raise StoreUnavailableError("no answer before the end of the service") from None
 
     async def _subscribe(self, socket: WebSocket) -> None:
         await subscribe(self._service, socket)

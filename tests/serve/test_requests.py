@@ -400,3 +400,45 @@ async def test_a_service_that_stops_is_alive_and_not_ready(serving: Serving) -> 
         after = [(await client.get(path)).status_code for path in ("/live", "/health")]
 
     assert (before, after) == ([200, 200], [200, 503])
+
+
+@pytest.mark.parametrize(
+    ("method", "call"), [("POST", "publish"), ("DELETE", "remove"), ("GET", "news")]
+)
+async def test_a_request_that_the_store_holds_up_during_the_stop_is_503(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch, method: str, call: str
+) -> None:
+    """The server cancels it after some seconds; a publish may have been made."""
+    app = TopicApp()
+    begun = asyncio.Event()
+
+    async def hang(*_arguments: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with serving(app) as client:
+        monkeypatch.setattr(app._service.store, call, hang)
+        request = asyncio.create_task(client.request(method, "/topics/a", content="1"))
+        await begun.wait()
+        await app.stop()
+        request.cancel()
+        answer = await request
+
+    assert (answer.status_code, answer.json()["error"]) == (503, "store_unavailable")
+    assert ("may have been carried out" in answer.json()["detail"]) == (method != "GET")
+    assert "retry-after" in answer.headers
+
+
+async def test_a_request_that_is_cancelled_before_the_stop_has_no_answer(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its task belongs to the caller of the application."""
+    app = TopicApp()
+
+    async with serving(app) as client:
+        monkeypatch.setattr(app._service.store, "publish", lambda *_: asyncio.Event().wait())
+        request = asyncio.create_task(client.post("/topics/a", content="1"))
+        await asyncio.sleep(1)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
