@@ -206,9 +206,11 @@ def _tokens(option: str, text: str | None) -> frozenset[str]:
         return frozenset()
     if not text.startswith("@"):
         return frozenset([text])
-    path = Path(text[1:])
+    from aiowheel.serve._setting_files import read_setting
+
+    path = text[1:]
     try:
-        lines = path.read_text(encoding="utf-8").split()
+        lines = read_setting(path).decode().split()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise BadInputError(f"{option}: cannot read {path}: {reason}") from error

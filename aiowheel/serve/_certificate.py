@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+from contextlib import ExitStack
 
 from aiowheel.errors import AiowheelError
+from aiowheel.serve._setting_files import setting_file
 
 
 class Certificate:
@@ -22,8 +25,8 @@ class Certificate:
     """
 
     def __init__(self, cert: str, key: str | None) -> None:
-        self._cert = cert
-        self._key = key
+        self._cert = os.fsdecode(cert)
+        self._key = None if key is None else os.fsdecode(key)
         self.context: ssl.SSLContext = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.load()
 
@@ -37,7 +40,12 @@ class Certificate:
         # new certificate and the old key.
         for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.context):
             try:
-                context.load_cert_chain(self._cert, self._key, password=_no_passphrase)
+                with ExitStack() as stack:
+                    cert = stack.enter_context(setting_file(self._cert))
+                    key = None
+                    if self._key is not None:
+                        key = stack.enter_context(setting_file(self._key))
+                    context.load_cert_chain(cert, key, password=_no_passphrase)
             except (OSError, ValueError) as error:  # SSLError is an OSError
                 files = self._cert if self._key is None else f"{self._cert} and {self._key}"
                 reason = getattr(error, "strerror", None) or error

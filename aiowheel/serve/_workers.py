@@ -27,6 +27,12 @@ from types import FrameType
 
 from aiowheel._signals import handled_by
 from aiowheel.errors import AiowheelError
+from aiowheel.serve._setting_files import (
+    forget_settings,
+    given_settings,
+    given_to_worker,
+    settings_read,
+)
 
 REPLACED = b"r"  #: sent to a worker that a new worker replaces
 
@@ -79,6 +85,7 @@ def run_worker(
         work: Called with the sockets, the channel and a function to call once the worker serves.
     """
     del os.environ[_VARIABLE]  # child processes of the worker are not workers
+    given_settings()
     for ignored in (signal.SIGINT, signal.SIGHUP):  # the parent handles them
         signal.signal(ignored, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _signals())
@@ -129,7 +136,8 @@ class Workers:
     """The parent: runs worker processes until a signal, and starts dead workers again.
 
     On SIGHUP it starts a new generation of workers. When all of them serve, it stops the old
-    generation. If one of them fails, it kills the new generation, and the old one continues.
+    generation. If one of them fails, it kills the new generation, and the old one continues. All
+    workers of a generation get the contents of the files of settings that the parent has read.
 
     The object must be used in the main thread.
 
@@ -164,6 +172,7 @@ class Workers:
         self._generations = 0  # number of generations that were started
         self._serving = 0  # the generation that serves; 0: none yet
         self._starting: int | None = None  # the generation that does not serve yet
+        self._settings: dict[int, bytes] = {}  # contents of the files of settings, by generation
         # Dead workers to start again, by number: time of the start and the pause before it.
         self._due: dict[int, tuple[float, float]] = {}
         self._selector = selectors.DefaultSelector()
@@ -226,8 +235,10 @@ class Workers:
                 self._kill(self._workers)
         elif number != signal.SIGHUP:
             self._stop()
-        elif self._reload():
-            self._begin_generation()
+        else:
+            forget_settings()  # new workers read the files that `reload` does not read
+            if self._reload():
+                self._begin_generation()
 
     def _stop(self) -> None:
         self._stops = True
@@ -259,6 +270,8 @@ class Workers:
         superseded = self._workers_of(self._starting)
         self._generations += 1
         generation = self._starting = self._generations
+        kept = {each: old for each, old in self._settings.items() if each == self._serving}
+        self._settings = {**kept, generation: settings_read()}
         self._kill(superseded)
         for number in range(1, self._count + 1):
             if self._starting == generation:  # every worker so far could be started
@@ -294,7 +307,7 @@ class Workers:
 
     def _start(self, number: int, generation: int, pause: float) -> None:
         try:
-            process, channel = self._spawn(number)
+            process, channel = self._spawn(number, self._settings[generation])
         except OSError as error:  # the machine has no process, memory or descriptor left
             reason = f"worker {number} cannot be started: {error.strerror}"
             self._start_again(number, generation, reason, 2 * pause)
@@ -303,7 +316,7 @@ class Workers:
         self._workers.add(worker)
         self._selector.register(channel, selectors.EVENT_READ, worker)
 
-    def _spawn(self, number: int) -> tuple[subprocess.Popen[bytes], socket]:
+    def _spawn(self, number: int, settings: bytes) -> tuple[subprocess.Popen[bytes], socket]:
         """Start the process of a worker; return it with the parent's end of the channel."""
         channel, theirs = socketpair()
         sockets = [each.fileno() for each in self._sockets]
@@ -311,11 +324,12 @@ class Workers:
         # Blocked until the worker has set its signal handlers: the mask is inherited.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _signals())
         try:
-            process = subprocess.Popen(  # noqa: S603 - our own command
-                self._command,
-                env={**os.environ, _VARIABLE: json.dumps(asdict(setup))},
-                pass_fds=(theirs.fileno(), *sockets),
-            )
+            with given_to_worker(settings) as (file, variable):
+                process = subprocess.Popen(  # noqa: S603 - our own command
+                    self._command,
+                    env={**os.environ, **variable, _VARIABLE: json.dumps(asdict(setup))},
+                    pass_fds=(theirs.fileno(), file, *sockets),
+                )
         except BaseException:
             channel.close()
             raise

@@ -24,7 +24,7 @@ from aiowheel.errors import AiowheelError
 from aiowheel.serve import Certificate
 from aiowheel.serve._listen import listeners
 
-from .conftest import Process, process, read_to_end
+from .conftest import Process, made_certificate, process, read_to_end
 
 pytestmark = [pytest.mark.realtime, pytest.mark.one_build]
 
@@ -37,20 +37,6 @@ os.set_inheritable(3, True)
 os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
 os.execv(sys.executable, [sys.executable, "-m", "aiowheel", "serve", "--port", "1"])
 """
-
-
-def made_certificate(folder: Path, name: str) -> tuple[Path, Path]:
-    """Write a self-signed certificate for `localhost` and 127.0.0.1, and its key."""
-    cert, key = folder / f"{name}.pem", folder / f"{name}.key"
-    names = ["-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    files = ["-keyout", str(key), "-out", str(cert)]
-    command = ["openssl", "req", "-x509", *curve, *files, *names, "-days", "2"]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("openssl is not installed")
-    return cert, key
 
 
 def line_of(server: Process) -> str:

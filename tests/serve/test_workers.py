@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -30,7 +31,7 @@ from aiowheel.client import TopicClient
 from aiowheel.errors import AiowheelError
 from aiowheel.serve._workers import Workers
 
-from .conftest import Process, process
+from .conftest import Process, made_certificate, process
 
 pytestmark = [
     pytest.mark.one_build,
@@ -365,6 +366,33 @@ def test_a_hangup_replaces_every_worker(store: str, tmp_path: Path) -> None:
         assert "it is started again" in server.process.stderr.readline()
         assert (statuses(new), versions()) == ({200}, {"2"})
         client.close()
+        assert server.stop() == (0, "")
+
+
+@sqlite
+def test_a_worker_that_dies_after_a_refused_reload_is_started_again(
+    store: str, tmp_path: Path
+) -> None:
+    """It has the tokens and the certificate of the other workers, whatever the files hold now."""
+    cert, key = made_certificate(tmp_path, "good")
+    trusting = ssl.create_default_context(cafile=str(cert))
+    tokens = tmp_path / "tokens"
+    tokens.write_text("good-token-0123456789")
+    arguments = ["--token", f"@{tokens}", "--tls-cert", str(cert), "--tls-key", str(key)]
+    with process("--workers", "2", "--store", store, *arguments) as server:
+        assert server.process.stderr is not None
+        for file in (tokens, cert, key):
+            file.write_text("")
+        server.process.send_signal(signal.SIGHUP)
+        assert "not reloaded: --token" in server.process.stderr.readline()
+        for worker in workers_of(server):
+            worker.kill()
+            assert "by signal 9; it is started again" in server.process.stderr.readline()
+        headers = {"Authorization": "Bearer good-token-0123456789"}
+        address = server.url.replace("http:", "https:") + "/topics/a"
+        answer = httpx.post(address, content="x", headers=headers, verify=trusting, timeout=30)
+
+        assert answer.status_code == 201
         assert server.stop() == (0, "")
 
 
