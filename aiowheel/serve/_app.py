@@ -17,6 +17,7 @@ from starlette.websockets import WebSocket
 
 from aiowheel._arguments import checked_str, safe_repr
 from aiowheel._build import __version__
+from aiowheel._units import FOREVER
 from aiowheel.dashboard import Dashboard
 from aiowheel.errors import AiowheelError, StoreUnavailableError
 from aiowheel.purgatory import Purgatory
@@ -165,9 +166,10 @@ class TopicApp:
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncGenerator[dict[str, object], None]:
         service = self._service
+        most = service.limits.waiters if service.limits.waiters < FOREVER else None
         async with (
             Timer() as timer,
-            Purgatory(PURGATORY, timer=timer, max_pending=service.limits.waiters) as purgatory,
+            Purgatory(PURGATORY, timer=timer, max_pending=most) as purgatory,
         ):
             service.purgatory = purgatory
             await service.store.open(timer, purgatory)

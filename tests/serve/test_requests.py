@@ -269,6 +269,14 @@ async def test_waiters_are_bounded(serving: Serving) -> None:
         assert (await client.get("/topics/a?since=1&timeout=1")).status_code == 200
 
 
+async def test_a_limit_of_waiters_may_be_any_number(serving: Serving) -> None:
+    """A huge one means that there is no limit."""
+    async with serving(waiters=10**30) as client:
+        answer = await client.get("/topics/a?timeout=1")
+
+    assert answer.status_code == 200
+
+
 async def test_waiters_of_a_client_are_bounded(serving: Serving) -> None:
     """A client cannot use the places of all other clients."""
     app = TopicApp(Limits(waiters=10, waiters_per_client=2))
