@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from queue import SimpleQueue
@@ -40,6 +41,31 @@ def transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") 
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def use_wal(connection: sqlite3.Connection, patience: float) -> None:
+    """Switch the file to write-ahead logging, unless it has it.
+
+    SQLite does not wait for every lock of the switch: processes that open a new file at the same
+    time may collide.
+
+    Args:
+        connection: A connection that is not in a transaction.
+        patience: Seconds to wait for another process.
+
+    Raises:
+        sqlite3.OperationalError: The file is locked for too long, or cannot be used.
+    """
+    last_moment = time.monotonic() + patience
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > last_moment:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 class ConnectionThread:

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from aiowheel._arguments import checked_int, safe_repr
 from aiowheel._bells import Bells
-from aiowheel._sqlite import VALUE_ERRORS, ConnectionThread, FileLook, transaction
+from aiowheel._sqlite import VALUE_ERRORS, ConnectionThread, FileLook, transaction, use_wal
 from aiowheel.durable import _sqlite_statements as statements
 from aiowheel.durable._operations import (
     Change,
@@ -310,7 +310,7 @@ def _is_in_transaction(connection: sqlite3.Connection) -> bool:
 def _connect(path: Path) -> sqlite3.Connection:
     connection = _opened(path)
     try:
-        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        use_wal(connection, _BUSY_SECONDS)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA wal_autocheckpoint = 1000")
         connection.execute("PRAGMA journal_size_limit = 67108864")

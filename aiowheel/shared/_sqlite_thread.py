@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from aiowheel._sqlite import ConnectionThread
+from aiowheel._sqlite import ConnectionThread, use_wal
 from aiowheel.errors import StoreUnavailableError
 
 T = TypeVar("T")
@@ -51,21 +50,14 @@ class SqliteThread:
 
 def _connected(path: Path, *, synced: bool) -> sqlite3.Connection:
     """Open the file, and create missing tables."""
-    last_moment = time.monotonic() + _BUSY
-    while True:
-        file = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
-        try:
-            # SQLite does not wait for a lock here: two processes may collide in the switch.
-            file.execute("PRAGMA journal_mode = WAL")
-            file.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
-            known = "SELECT 1 FROM sqlite_master WHERE name = 'aiowheel_counters_rev'"
-            if file.execute(known).fetchone() is None:
-                file.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
-        except BaseException as error:
-            file.close()
-            locked = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
-            if not locked or time.monotonic() > last_moment:
-                raise
-            time.sleep(0.01)
-        else:
-            return file
+    file = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
+    try:
+        use_wal(file, _BUSY)
+        file.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+        known = "SELECT 1 FROM sqlite_master WHERE name = 'aiowheel_counters_rev'"
+        if file.execute(known).fetchone() is None:
+            file.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+    except BaseException:
+        file.close()
+        raise
+    return file

@@ -1,0 +1,41 @@
+"""Connections to SQLite files that several processes share."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from aiowheel._sqlite import use_wal
+
+pytestmark = pytest.mark.one_build
+
+
+def test_the_switch_to_a_log_waits_for_a_process_that_writes_to_a_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite itself would raise an error at once."""
+    path = tmp_path / "new.db"
+    with (
+        closing(sqlite3.connect(path, isolation_level=None)) as other,
+        closing(sqlite3.connect(path, isolation_level=None)) as here,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr("time.sleep", lambda _seconds: other.execute("ROLLBACK"))
+
+        use_wal(here, patience=60)
+
+        assert here.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_file_that_is_locked_for_too_long_is_an_error(tmp_path: Path) -> None:
+    """It is the error of SQLite."""
+    path = tmp_path / "new.db"
+    with (
+        closing(sqlite3.connect(path, isolation_level=None)) as other,
+        closing(sqlite3.connect(path, isolation_level=None)) as here,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            use_wal(here, patience=0)
