@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -173,7 +174,8 @@ def serve(
         app.access = renewed
 
     def notice(line: str) -> None:
-        print(f"aiowheel: {line}", file=sys.stderr, flush=True)
+        with suppress(BrokenPipeError):  # the program that reads the log may have ended
+            print(f"aiowheel: {line}", file=sys.stderr, flush=True)
 
     service.serve(
         app,

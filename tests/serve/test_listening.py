@@ -110,6 +110,25 @@ def test_a_hangup_renews_certificate_and_tokens(tmp_path: Path) -> None:
             assert late.get(f"{url}/topics/a?timeout=0").json()["version"] == 4
 
 
+@pytest.mark.posix
+def test_the_service_continues_if_the_reader_of_its_notices_ends(tmp_path: Path) -> None:
+    """A reload, or the death of a worker, is then not reported."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(OLD)
+    with process("--token", f"@{tokens}") as server:
+        assert server.process.stderr is not None
+        server.process.stderr.close()
+        tokens.write_text(NEW)
+        server.process.send_signal(signal.SIGHUP)
+        headers = {"Authorization": f"Bearer {NEW}"}
+        with httpx.Client(timeout=60, headers=headers) as client:
+            while client.post(f"{server.url}/topics/a", content="x").status_code == 401:
+                time.sleep(0.01)
+        server.process.terminate()
+
+        assert server.process.wait(60) == 0
+
+
 def test_an_unusable_certificate_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
