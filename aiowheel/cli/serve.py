@@ -1,6 +1,7 @@
 """`aiowheel serve`: topics over long polls, websockets and server-sent events. Rank 5."""
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -205,6 +206,9 @@ def _tokens(option: str, text: str | None) -> frozenset[str]:
     *text* is the value of *option* or of its environment variable.
     """
     if text is None:
+        variable = "AIOWHEEL" + option.removeprefix("-").replace("-", "_").upper()
+        if os.environ.get(variable) == "":  # typer takes it for a variable that is not set
+            raise BadInputError(f"{variable} must hold a token or not be set, got an empty text")
         return frozenset()
     if not text.startswith("@"):
         return frozenset([text])

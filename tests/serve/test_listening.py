@@ -348,6 +348,22 @@ def test_a_token_can_come_from_the_environment() -> None:
 
 
 @pytest.mark.parametrize(
+    "variable", ["AIOWHEEL_TOKEN", "AIOWHEEL_PUBLISH_TOKEN", "AIOWHEEL_SUBSCRIBE_TOKEN"]
+)
+def test_an_empty_token_in_the_environment_is_refused(
+    variable: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It stands for a secret that is missing, so the service must not be open to every client."""
+    monkeypatch.setenv(variable, "")
+    monkeypatch.setattr("aiowheel.serve.serve", lambda *_arguments, **_more: None)
+
+    assert run(["serve", "--max-connections", "1"]) == 2
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"aiowheel: {variable} must hold a token or not be set, got an empty text"
+
+
+@pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (["--token", "short"], "tokens must be at least 16"),
