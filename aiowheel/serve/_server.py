@@ -252,6 +252,7 @@ def _config(app: TopicApp, limits: Limits, certificate: Certificate | None) -> u
         ws_max_size=4_096,  # the service ignores messages of subscribers
         ws_ping_interval=limits.heartbeat,
         ws_ping_timeout=limits.heartbeat,
+        workers=1,  # without it, uvicorn reads WEB_CONCURRENCY
         lifespan="on",
         log_config=None,
         log_level="error",

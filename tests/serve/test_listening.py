@@ -363,6 +363,12 @@ def test_an_empty_token_in_the_environment_is_refused(
     assert line == f"aiowheel: {variable} must hold a token or not be set, got an empty text"
 
 
+def test_the_number_of_workers_of_other_servers_is_ignored() -> None:
+    """Hosts set this variable for gunicorn and uvicorn."""
+    with process(environment=os.environ | {"WEB_CONCURRENCY": "auto"}) as server:
+        assert server.stop() == (0, "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
