@@ -26,6 +26,9 @@ except ImportError as error:
 
 _POLL = 45.0  # timeout of a poll in seconds; the service answers after 30 seconds at the latest
 _OTHER = 10.0  # timeout of other requests, in seconds
+# The service closes an idle connection after 5 seconds. The client does so earlier, because the
+# service may miss a request that is on its way at that moment, for example of a publish every 5 s.
+_LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=2.0)
 _LEAST_DELAY, _MOST_DELAY = 0.1, 5.0  # seconds before a failed request is repeated
 _NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~:-]+")
 _TOKEN = re.compile("[!-~]+")
@@ -52,7 +55,8 @@ class TopicClient:
         url: URL of the service without `/topics`, such as `http://127.0.0.1:8080`.
         token: Bearer token, if the service needs one.
         http: An httpx client, for TLS, proxies or Unix sockets; the caller closes it. Its limit of
-            connections (100 by default) limits the concurrent subscriptions.
+            connections (100 by default) limits the concurrent subscriptions. Its `keepalive_expiry`
+            should be below 5 seconds, because the service then closes an idle connection.
 
     Raises:
         TypeError: *url* or *token* is not a string.
@@ -73,7 +77,7 @@ class TopicClient:
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         self._is_own = http is None
-        self._http = httpx.AsyncClient() if http is None else http
+        self._http = httpx.AsyncClient(limits=_LIMITS) if http is None else http
 
     async def __aenter__(self) -> Self:
         return self

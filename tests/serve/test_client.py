@@ -3,12 +3,15 @@
 import asyncio
 import os
 import random
+import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, closing, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from uvicorn import Config
 
 from aiowheel.client import Message, TopicClient, TopicRefusedError
 from aiowheel.client._client import _MOST_DELAY
@@ -289,6 +292,37 @@ async def test_a_cancelled_subscription_leaves_nothing() -> None:
 
         assert len(app._service.waiters) == 0
         assert len(app._service.purgatory) == 0
+
+
+@pytest.mark.realtime
+async def test_an_idle_connection_is_closed_before_the_service_closes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise a publish is lost that is on its way when the service closes its connection."""
+    connections = 0
+    receipt = b'{"epoch": "00000000", "version": 1, "woken": 0}'
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with closing(writer), suppress(asyncio.IncompleteReadError):
+            while True:
+                await reader.readuntil(b"\r\n\r\n1")
+                head = b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n" % len(receipt)
+                writer.write(head + receipt)
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with TopicClient(f"http://127.0.0.1:{port}") as client:
+            await client.publish("a", 1)
+            await client.publish("a", 1)
+            assert connections == 1
+            idle = Config(TopicApp()).timeout_keep_alive - 1
+            later = SimpleNamespace(monotonic=lambda: time.monotonic() + idle)
+            monkeypatch.setattr("httpcore._async.http11.time", later)
+            await client.publish("a", 1)
+
+    assert connections == 2
 
 
 @pytest.mark.realtime
