@@ -379,7 +379,7 @@ class DurableTimers:
 
         Raises:
             TypeError, ValueError: A timer has a wrong argument; the timers of earlier commits are
-                written.
+                written. The same holds for an error of the iterable.
             StoreError: The store cannot be used; some of the timers may be written.
             ExceptionGroup: Some timers were refused; the group has a `TimerExistsError` or a
                 `BadRowError` for each. All other timers are written.
@@ -390,13 +390,23 @@ class DurableTimers:
         source = iter(timers)
         upcoming: asyncio.Future[list[Result]] | None = None
         while True:
-            puts = [
-                self._put_of(*NewTimer(*each), if_exists)
-                for each in islice(source, MOST_OPERATIONS)
-            ]
+            try:
+                puts = [
+                    self._put_of(*NewTimer(*each), if_exists)
+                    for each in islice(source, MOST_OPERATIONS)
+                ]
+            except Exception:
+                if upcoming is not None:
+                    await upcoming
+                raise
             following = self._committer.submit(puts, list) if puts else None
             if upcoming is not None:
-                results = await upcoming
+                try:
+                    results = await upcoming
+                except BaseException:
+                    if following is not None:
+                        following.cancel()  # asyncio would report its error as never retrieved
+                    raise
                 written += sum(isinstance(each, Placed) for each in results)
                 errors += [each for each in results if isinstance(each, Exception)]
             upcoming = following

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -347,6 +348,38 @@ async def test_schedule_many_writes_in_commits_of_a_thousand() -> None:
         await asyncio.sleep(5)
 
         assert len(log.fires) == 2500
+
+
+@pytest.mark.parametrize("mode", ["before", "after"])
+async def test_a_store_that_fails_during_schedule_many_is_one_error(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The caller gets it; asyncio reports no error of the next commit as never retrieved."""
+    store = Cut(MemoryStore())
+    async with timers_on(store, Log()) as timers:
+        store.mode = mode
+        with pytest.raises(StoreError, match="cut off"):
+            await timers.schedule_many(NewTimer(f"t{n}", "h", DAY) for n in range(2500))
+        await asyncio.sleep(10)
+        store.mode = ""
+    gc.collect()
+
+    assert "never retrieved" not in caplog.text
+
+
+async def test_schedule_many_writes_the_commits_before_a_wrong_timer() -> None:
+    """They are written when it raises, also for an error of the iterable itself."""
+
+    def failing() -> Iterator[NewTimer]:
+        for number in range(1500):
+            yield NewTimer(f"t{number}", "h", DAY)
+        raise KeyError("the source")
+
+    async with timers_on(MemoryStore(), Log()) as timers:
+        with pytest.raises(KeyError, match="the source"):
+            await timers.schedule_many(failing())
+
+        assert (await timers.summary()).pending == 1000
 
 
 async def test_calls_at_the_same_time_share_a_commit() -> None:
