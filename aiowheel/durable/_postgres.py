@@ -98,6 +98,7 @@ class PostgresStore(Store):
 
     async def open(self, *, create: bool = True) -> None:
         """Connect, and create the tables if there are none."""
+        self._begin_opening()
         try:
             self.partitions = await self._write(
                 lambda connection: statements.prepare(
@@ -118,6 +119,7 @@ class PostgresStore(Store):
             self._listening = None
         await self._writer.close()
         await self._reader.close()
+        self._is_open = False
 
     def clock_us(self) -> None:
         """Return None: only the server can read its clock."""

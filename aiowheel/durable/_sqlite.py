@@ -89,6 +89,7 @@ class SQLiteStore(Store):
         """Connect, and create the tables if there are none."""
         if not create and not self._file.exists():  # SQLite would create it
             raise StoreError(f"{self.path}: no such file")
+        self._begin_opening()
 
         def prepare(connection: sqlite3.Connection) -> int:
             return statements.prepare(
@@ -115,6 +116,7 @@ class SQLiteStore(Store):
         await self._writer.aclose()
         await self._reader.aclose()
         self._bells.close()
+        self._is_open = False
 
     def clock_us(self) -> int:
         """Return the machine's time."""

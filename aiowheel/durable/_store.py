@@ -18,13 +18,15 @@ from aiowheel.durable._operations import (
     Settle,
     Summary,
 )
+from aiowheel.errors import StoreError
 
 
 class Store(ABC):
     """The durable state of timers. `aiowheel.durable.testing.StoreContract` tests a store.
 
-    A store object serves one event loop at a time. Every method may raise `StoreError` when the
-    database cannot be used; a `commit` may then have happened or not.
+    A store object serves one event loop at a time, and one `DurableTimers`; only `MemoryStore` may
+    serve several. Every method may raise `StoreError` when the database cannot be used; a `commit`
+    may then have happened or not.
 
     Attributes:
         partitions: The number of partitions, fixed when the tables are created.
@@ -38,18 +40,30 @@ class Store(ABC):
 
     def __init__(self) -> None:
         self._subscribers: list[Callable[[], None]] = []
+        self._is_open = False
 
     @abstractmethod
     async def open(self, *, create: bool = True) -> None:
         """Connect, and create the tables if there are none.
+
+        A `StoreError` leaves the store as it was before the call.
 
         Args:
             create: Whether to create missing tables; False raises a `StoreError` instead.
 
         Raises:
             StoreVersionError: The tables have another version than this library.
-            StoreError: The database cannot be used.
+            StoreError: The database cannot be used, or this object is open already.
         """
+
+    def _begin_opening(self) -> None:
+        """Record that this object is open; raise `StoreError` if it is open already."""
+        if self._is_open:
+            raise StoreError(
+                f"this {type(self).__name__} is open already: each DurableTimers needs a store "
+                "object of its own"
+            )
+        self._is_open = True
 
     @abstractmethod
     async def close(self) -> None:

@@ -76,7 +76,8 @@ class DurableTimers:
     stalls, the other processes take its partitions after its lease has ended.
 
     Args:
-        store: A `SQLiteStore`, a `PostgresStore` or a `MemoryStore`.
+        store: A `SQLiteStore`, a `PostgresStore` or a `MemoryStore`. The first two serve one
+            `DurableTimers` at a time: `async with` raises `StoreError` for a store in use.
         timer: Holds the deadlines; default: the running loop's shared timer.
         window: Seconds ahead for which timers are in memory, from 1 to a week; default: a minute,
             on a `MemoryStore` a day.
@@ -136,6 +137,9 @@ class DurableTimers:
         timer = current_timer() if self._given_timer is None else self._given_timer
         try:
             await self._store.open()
+        except StoreError:  # another object may have opened the store
+            self._state = "closed"
+            raise
         except BaseException:
             self._state = "closed"
             await self._store.close()

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from aiowheel.durable import (
     DeadLetter,
     DurableTimers,
@@ -173,6 +175,25 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(120):
         while not condition():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.01)
+
+
+async def refuse_a_second_use(store: Store) -> None:
+    """Assert that a store object serves one `DurableTimers` at a time, which a second leaves be."""
+    before = asyncio.all_tasks()
+    fired = Fired()
+    timers, second = DurableTimers(store), DurableTimers(store)
+    timers.handler("h")(fired)
+    async with timers:
+        with pytest.raises(StoreError, match=f"this {type(store).__name__} is open already"):
+            await second.__aenter__()
+        assert second.closed
+        await second.aclose()
+        await timers.schedule("a", "h", due=timedelta(0))
+        await until(lambda: fired.names == ["a"])
+    async with DurableTimers(store):
+        pass
+
+    assert asyncio.all_tasks() == before
 
 
 async def share_and_take_over(stores: Sequence[Store], lease: float) -> None:

@@ -21,7 +21,7 @@ from aiowheel.durable import (
 )
 from aiowheel.durable._operations import Cancel, Put
 
-from .links import Fired, share_and_take_over, until
+from .links import Fired, refuse_a_second_use, share_and_take_over, until
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
@@ -92,6 +92,11 @@ async def test_a_renewal_returns_the_clock_after_its_commit(database: str) -> No
         await connection.close()
 
     assert leased.now_us >= float(before) * 1e6 + 100_000
+
+
+async def test_a_store_object_serves_one_durable_timers(database: str) -> None:
+    """A second one is refused while the first is open, and does not close its connections."""
+    await refuse_a_second_use(PostgresStore(database))
 
 
 async def test_two_processes_share_and_take_over(database: str) -> None:

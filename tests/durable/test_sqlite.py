@@ -24,7 +24,7 @@ from aiowheel.durable import (
 )
 from aiowheel.durable._operations import Placed, Put
 
-from .links import Fired, share_and_take_over, until
+from .links import Fired, refuse_a_second_use, share_and_take_over, until
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
@@ -165,6 +165,11 @@ async def test_connections_of_others_are_refused(path: Path, tmp_path: Path) -> 
                 await timers.schedule_in(wrong, "a", "h", due=NOW)
         for each in (other, automatic, newly):
             each.close()
+
+
+async def test_a_store_object_serves_one_durable_timers(path: Path) -> None:
+    """A second one is refused while the first is open, and does not close its connections."""
+    await refuse_a_second_use(SQLiteStore(path))
 
 
 async def test_two_stores_on_one_file_share_the_timers(path: Path) -> None:
