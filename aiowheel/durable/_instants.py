@@ -44,7 +44,7 @@ def due_to_us(name: str, due: object, now_us: int) -> int:
         due_us = to_us(name, due)
     else:
         raise TypeError(f"{name} must be an aware datetime or a timedelta, got {safe_repr(due)}")
-    if not _FIRST_US <= due_us <= _LAST_US:
+    if not _FIRST_US <= due_us <= LAST_US:
         raise ValueError(f"{name} must be from year 1 to 9999 in UTC, got {safe_repr(due)}")
     return due_us
 
@@ -55,6 +55,7 @@ def to_datetime(us: int) -> datetime:
 
 
 _FIRST_US: Final = to_us("first", datetime.min.replace(tzinfo=UTC))
-_LAST_US: Final = to_us("last", datetime.max.replace(tzinfo=UTC))
-#: The first instant that a datetime can show in every time zone.
+LAST_US: Final = to_us("last", datetime.max.replace(tzinfo=UTC))
+#: The first and the last instant that a datetime can show in every time zone.
 FIRST_LOCAL_US: Final = to_us("first", datetime(1, 1, 2, tzinfo=UTC))
+LAST_LOCAL_US: Final = to_us("last", datetime(9999, 12, 31, tzinfo=UTC))

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from aiowheel._arguments import checked_choice, checked_str, safe_repr
 from aiowheel._units import FOREVER, delay_to_ns
-from aiowheel.durable._instants import FIRST_LOCAL_US, to_datetime, to_us
+from aiowheel.durable._instants import FIRST_LOCAL_US, LAST_LOCAL_US, LAST_US, to_datetime, to_us
 from aiowheel.errors import MissingExtraError
 
 #: What happens to occurrences that came due while no process could fire them.
@@ -27,11 +27,11 @@ GRACE_US = 60_000_000
 
 
 class Rule(ABC):
-    """An endless sequence of instants, in microseconds on the store's clock."""
+    """A sequence of instants up to the year 9999, in microseconds on the store's clock."""
 
     @abstractmethod
-    def after(self, us: int, *, occurrence: int | None = None) -> int:
-        """Return the first instant after *us*; *occurrence* is any instant of the sequence."""
+    def after(self, us: int, *, occurrence: int | None = None) -> int | None:
+        """Return the first instant after *us*, or None; *occurrence* is any instant of it."""
 
     @abstractmethod
     def latest(self, us: int, *, occurrence: int) -> int:
@@ -48,11 +48,12 @@ class Interval(Rule):
     def __init__(self, period_us: int) -> None:
         self.period_us = period_us
 
-    def after(self, us: int, *, occurrence: int | None = None) -> int:
+    def after(self, us: int, *, occurrence: int | None = None) -> int | None:
         """Return the next occurrence; without *occurrence*, one period after *us*."""
         if occurrence is None:
-            return us + self.period_us
-        return occurrence + ((us - occurrence) // self.period_us + 1) * self.period_us
+            occurrence = us
+        found = occurrence + ((us - occurrence) // self.period_us + 1) * self.period_us
+        return found if found <= LAST_US else None
 
     def latest(self, us: int, *, occurrence: int) -> int:
         """Return the last occurrence."""
@@ -107,7 +108,8 @@ class Cron(Rule):
         except ImportError as error:
             raise MissingExtraError("durable") from error
         try:
-            local = to_datetime(max(us, FIRST_LOCAL_US)).astimezone(self._zone)
+            shown = min(max(us, FIRST_LOCAL_US), LAST_LOCAL_US)
+            local = to_datetime(shown).astimezone(self._zone)
             return CronSim(self.expression, local, reverse)
         except CronSimError as error:
             raise ValueError(
@@ -115,12 +117,15 @@ class Cron(Rule):
                 f"got {self.expression!r}: {error}"
             ) from None
 
-    def after(self, us: int, *, occurrence: int | None = None) -> int:  # noqa: ARG002 - Interval's
+    def after(self, us: int, *, occurrence: int | None = None) -> int | None:  # noqa: ARG002 - Interval's
         """Return the next occurrence."""
-        for instant in self._instants(us):
-            found = to_us("instant", instant)
-            if found > us:  # two times in a gap may be moved to the same minute after it
-                return found
+        try:
+            for instant in self._instants(us):
+                found = to_us("instant", instant)
+                if found > us:  # two times in a gap may be moved to the same minute after it
+                    return found if found <= LAST_US else None
+        except OverflowError:  # the wall clock of the time zone would show the year 10000
+            return None
         raise ValueError(f"expression must occur within 50 years, got {self.expression!r}")
 
     def latest(self, us: int, *, occurrence: int) -> int:
@@ -135,7 +140,7 @@ class Cron(Rule):
 
     def _last_before(self, us: int, limit: int) -> int:
         found = us
-        while (upcoming := self.after(found)) <= limit:
+        while (upcoming := self.after(found)) is not None and upcoming <= limit:
             found = upcoming
         return found
 
@@ -165,16 +170,16 @@ class Recurrence:
             return self.rule.latest(now_us, occurrence=due_us)
         if self.missed == "skip":
             successor = self.rule.after(due_us, occurrence=due_us)
-            if now_us >= min(due_us + GRACE_US, successor):
+            if now_us >= due_us + GRACE_US or (successor is not None and now_us >= successor):
                 return None
         return due_us
 
-    def next_after(self, due_us: int) -> int:
-        """Return the occurrence that follows *due_us*."""
+    def next_after(self, due_us: int) -> int | None:
+        """Return the occurrence that follows *due_us*, or None after the last one."""
         return self.rule.after(due_us, occurrence=due_us)
 
-    def next_future(self, due_us: int, now_us: int) -> int:
-        """Return the first occurrence after *now_us*."""
+    def next_future(self, due_us: int, now_us: int) -> int | None:
+        """Return the first occurrence after *now_us*, or None if there is none."""
         return self.rule.after(max(due_us, now_us), occurrence=due_us)
 
     def as_text(self) -> str:

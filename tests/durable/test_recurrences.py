@@ -18,13 +18,20 @@ pytestmark = pytest.mark.one_build
 PARIS = ZoneInfo("Europe/Paris")
 
 
+def after(cron: Cron, us: int) -> int:
+    """Return the first occurrence after an instant."""
+    found = cron.after(us)
+    assert found is not None
+    return found
+
+
 def occurrences(expression: str, start: datetime, count: int) -> list[str]:
     """Return the next occurrences in Paris, as wall clock time and offset."""
     cron = Cron(expression, tz="Europe/Paris")
     found: list[str] = []
     us = to_us("start", start)
     for _ in range(count):
-        us = cron.after(us)
+        us = after(cron, us)
         found.append(to_datetime(us).astimezone(PARIS).strftime("%d %H:%M %z"))
     return found
 
@@ -73,17 +80,17 @@ def test_the_latest_occurrence_is_the_one_before_the_next(expression: str) -> No
     """This also holds around changes of the clock."""
     cron = Cron(expression, tz="Europe/Paris")
     for day in (datetime(2026, 3, 28, 22, tzinfo=UTC), datetime(2026, 10, 24, 22, tzinfo=UTC)):
-        first = cron.after(to_us("day", day - timedelta(days=20)))
+        first = after(cron, to_us("day", day - timedelta(days=20)))
         for minutes in range(0, 8 * 60, 11):
             us = to_us("instant", day + timedelta(minutes=minutes))
             latest = cron.latest(us, occurrence=first)
-            assert latest <= us < cron.after(latest)
+            assert latest <= us < after(cron, latest)
 
 
 def test_an_expression_has_occurrences_after_the_first_instant_of_all() -> None:
     """Also in a zone whose wall clock would show the year 0."""
     first = to_us("first", datetime.min.replace(tzinfo=UTC))
-    found = to_datetime(Cron("0 3 1 2 *", tz="America/New_York").after(first))
+    found = to_datetime(after(Cron("0 3 1 2 *", tz="America/New_York"), first))
 
     assert (found.year, found.month, found.day) == (1, 2, 1)
 
@@ -235,3 +242,37 @@ async def test_a_wrong_first_occurrence_is_named_so() -> None:
             await timers.every("e", "h", 60, first=START.replace(tzinfo=None))
         with pytest.raises(TypeError, match="first must be an aware datetime or a timedelta"):
             await timers.every("e", "h", 60, first=5)  # type: ignore[arg-type]
+
+
+LAST = datetime(9999, 12, 31, 18, tzinfo=UTC)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("missed", ["all", "latest", "skip"])
+@pytest.mark.parametrize(
+    "rule", [3600, Cron("0 */1 * * *"), Cron("0 * * * *", tz="Asia/Tokyo")], ids=str
+)
+async def test_a_recurrence_ends_with_the_year_9999(
+    rule: Any, missed: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its last occurrence is the last one that a datetime can show, in UTC and in its time zone."""
+    log = Log(LAST)
+    last = -4 if getattr(rule, "tz", "UTC") == "Asia/Tokyo" else 5
+    async with made(MemoryStore(start=LAST - timedelta(hours=4)), log) as timers:
+        await timers.every("e", "h", rule, missed=missed, first=LAST - timedelta(hours=4))
+        await asyncio.sleep(9.9 * 3600)
+
+        assert await timers.get("e") is None
+        assert [due for _, due in log.hours][-1] == last
+
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+@pytest.mark.virtual_time
+async def test_a_rule_without_an_occurrence_is_refused() -> None:
+    """Its first occurrence would be after the year 9999."""
+    async with made(MemoryStore(start=LAST), Log(LAST)) as timers:
+        for rule in (86_400, Cron("0 0 1 1 *"), Cron("0 9 * * *", tz="Asia/Tokyo")):
+            with pytest.raises(ValueError, match="rule must occur before the year 10000, got"):
+                await timers.every("e", "h", rule)
+        assert await timers.every("e", "h", 1.5e9, first=timedelta(hours=1))
