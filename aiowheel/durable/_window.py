@@ -23,8 +23,9 @@ _NEVER: Final = float("inf")
 _LAST_ID: Final = 2**62
 #: The most rows of one page, over all partitions.
 PAGE: Final = 1000
-#: The most timers in memory; beyond this number, fewer than the timers of the window are read.
+#: The most timers in memory; beyond this number, only those that are due very soon are read.
 MOST_RESIDENT: Final = 100_000
+_WINDOW_OF_FULL_MEMORY_US: Final = 1_000_000
 _PAUSE_AFTER_ERROR = 0.25  # seconds
 
 
@@ -222,16 +223,21 @@ class Window:
 
     def _pause(self) -> float:
         """Return the seconds until a page must be read."""
-        if not self.held or not self.may_read() or not self._is_room():
+        if not self.held or not self.may_read() or not self.has_room():
             return float("inf")
         earliest = min(held.cursor[0] for held in self.held.values())
-        return (earliest - self._clock.now_us() - self._window_us // 2) / 1e6
+        return (earliest - self._clock.now_us() - self._ahead_us() // 2) / 1e6
 
-    def _is_room(self) -> bool:
-        return self.has_room() and len(self.resident) < MOST_RESIDENT
+    def _ahead_us(self) -> int:
+        """Return how far ahead to read.
+
+        If the memory is full, a partition that was just taken over may still have due timers.
+        """
+        is_full = len(self.resident) >= MOST_RESIDENT
+        return _WINDOW_OF_FULL_MEMORY_US if is_full else self._window_us
 
     async def _read_page(self) -> None:
-        until_us = self._clock.now_us() + self._window_us
+        until_us = self._clock.now_us() + self._ahead_us()
         behind = [(part, held) for part, held in self.held.items() if held.cursor[0] < until_us]
         limit = max(min(16, self._page), self._page // len(behind))
         self._reading_until_us = until_us
