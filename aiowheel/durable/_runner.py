@@ -157,7 +157,7 @@ class Runner:
             recurrence = None if row.recurrence is None else recurrence_from(row.recurrence)
         except Exception as error:  # cronsim or the time zone is missing on this machine
             emit("aiowheel.durable_bad_recurrence", timer=row.name, error=repr(error))
-            self._timer.call_later(_PAUSE_OF_BAD_RECURRENCE, self.window.put, row)
+            self.window.postpone(row, _PAUSE_OF_BAD_RECURRENCE)
             return
         fire = Fire(row, due_us, epoch, self._ack_in)
         self.unsettled[row.id, row.gen] = fire

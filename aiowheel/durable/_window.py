@@ -147,6 +147,11 @@ class Window:
         entry = self.resident[row.id] = Entry(row)
         self._arm(entry, row)
 
+    def postpone(self, row: Row, pause: float) -> None:
+        """Put a row that is due on the wheel again, for *pause* seconds from now."""
+        entry = self.resident[row.id] = Entry(row)
+        entry.handle = self._timer.call_later(pause, self._on_due, entry)
+
     def _arm(self, entry: Entry, row: Row) -> None:
         delay_us = row.due_us - self._clock.now_us()
         if delay_us <= 0:

@@ -25,7 +25,7 @@ from aiowheel.durable import (
     StoreError,
     TimerExistsError,
 )
-from aiowheel.durable._operations import Cursor, Leased, Operation, Result, Row
+from aiowheel.durable._operations import Cursor, Leased, Operation, Put, Result, Row
 
 from .links import Cut, Stalled, Transactional
 
@@ -714,6 +714,28 @@ async def test_one_bad_row_fails_alone() -> None:
 
         for number, result in enumerate(results):
             assert isinstance(result, BadRowError) if number % 7 == 3 else result is True
+
+
+@pytest.mark.parametrize("due", [300 * SECOND, None])
+async def test_a_recurrence_that_this_machine_cannot_compute_can_be_replaced(
+    due: timedelta | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The new timer fires, and a cancelled one is not computed again."""
+    store, log = MemoryStore(), Log()
+    await store.open()
+    rule = '{"cron": "0 3 * * *", "missed": "all", "tz": "Mars/Olympus"}'
+    await store.commit("", [Put("a", "h", 0, b"", rule)])
+    async with timers_on(store, log) as timers:
+        await asyncio.sleep(61)
+        assert caplog.text.count("durable_bad_recurrence") == 2
+        if due:
+            await timers.schedule("a", "h", due=due)
+        else:
+            await timers.cancel("a")
+        await asyncio.sleep(400)
+
+        assert log.times == ([361] if due else [])
+        assert caplog.text.count("durable_bad_recurrence") == 2
 
 
 async def test_closing_waits_for_handlers_and_then_cancels_them() -> None:
