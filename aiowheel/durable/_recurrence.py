@@ -197,6 +197,8 @@ def recurrence_of(rule: object, missed: object) -> Recurrence:
     word = checked_choice("missed", missed, MISSED)
     if isinstance(rule, Cron):
         return Recurrence(rule, word)
+    if isinstance(rule, str):
+        raise TypeError(f"rule must be a Cron or a number of seconds, got text {safe_repr(rule)}")
     return Recurrence(Interval(_period_us(rule)), word)
 
 

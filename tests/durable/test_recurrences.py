@@ -131,6 +131,12 @@ def test_a_wrong_interval_is_refused(rule: float) -> None:
         recurrence_of(rule, "all")
 
 
+def test_an_expression_without_cron_is_refused() -> None:
+    """The error names the class that takes it."""
+    with pytest.raises(TypeError, match="rule must be a Cron or a number of seconds, got text"):
+        recurrence_of("0 3 * * *", "all")
+
+
 # --- in DurableTimers -------------------------------------------------------------------------
 
 
