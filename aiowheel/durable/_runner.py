@@ -182,6 +182,7 @@ class Runner:
             else:
                 outcome = copy_context().run(handler.function, fire)
         except (SystemExit, KeyboardInterrupt):
+            self._drop(fire)
             raise
         except BaseException as error:  # also a cancellation, and what ends a test of pytest
             self._end(fire, handler, error)
@@ -210,6 +211,7 @@ class Runner:
             else:
                 self._end(fire, handler, error)
         except (SystemExit, KeyboardInterrupt):
+            self._drop(fire)
             raise
         except BaseException as error:
             self._end(fire, handler, error)
@@ -322,6 +324,11 @@ class Runner:
         self._forget(fire)
 
     def _forget(self, fire: Fire) -> None:
+        self._drop(fire)
+        self.resume()
+
+    def _drop(self, fire: Fire) -> None:
+        """End a fire without an outcome; after an exit of the program, no other fire begins."""
         row = fire.row
         if self.unsettled.pop((row.id, row.gen), None) is None:
             return
@@ -332,7 +339,6 @@ class Runner:
             del self._busy[row.part]
         if not self.unsettled:
             self._idle.set()
-        self.resume()
 
     async def _ack_in(self, fire: Fire, connection: Any) -> None:
         row = fire.row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta, timezone
@@ -26,6 +27,7 @@ from aiowheel.durable import (
     TimerExistsError,
 )
 from aiowheel.durable._operations import Cursor, Leased, Operation, Put, Result, Row
+from aiowheel.testing import VirtualClockEventLoop
 
 from .links import Cut, Stalled, Transactional
 
@@ -296,6 +298,39 @@ async def test_anything_that_a_handler_raises_is_a_failure_of_its_fire_alone(han
         assert log.names == ["b"]
         assert [(each.name, each.attempts) async for each in timers.dead_letters()] == [("a", 3)]
         assert timers.statistics().in_flight == 0
+
+
+def exits(_fire: Fire) -> None:
+    """End the program."""
+    sys.exit(3)
+
+
+async def exits_later(_fire: Fire) -> None:
+    """End the program, in a task."""
+    await asyncio.sleep(0)
+    sys.exit(3)
+
+
+@pytest.mark.parametrize("handler", [exits, exits_later])
+def test_a_program_that_a_handler_ends_does_not_wait_for_that_handler(handler: Any) -> None:
+    """The timers close at once, and the fire is repeated after a restart."""
+    store, closed = MemoryStore(), list[float]()
+
+    async def program() -> None:
+        try:
+            async with timers_on(store, handler) as timers:
+                await timers.schedule("a", "h", due=SECOND)
+                await asyncio.sleep(100)
+        finally:
+            closed.append(now())
+
+    with (
+        pytest.raises(SystemExit),
+        asyncio.Runner(loop_factory=VirtualClockEventLoop) as runner,
+    ):
+        runner.run(program())
+
+    assert closed == [1]
 
 
 async def test_a_handler_that_is_not_registered_is_a_failure() -> None:
