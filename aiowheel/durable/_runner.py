@@ -281,12 +281,12 @@ class Runner:
         held = self.window.held.get(settle.part)
         if isinstance(result, BadRowError) and settle.error is not None:
             self._send(fire, settle._replace(error="the error has no storable text"))
-        elif isinstance(result, StoreError):
+        elif isinstance(result, StoreError) and not self._timer.closed:
             # The commit may have happened; the row then has another generation, and the result of
             # the repeated settlement is "gone".
             self._timer.call_later(_PAUSE_AFTER_ERROR, self._send_again, fire, settle)
-        elif isinstance(result, DurableTimersClosedError):
-            self._forget(fire)
+        elif isinstance(result, StoreError | DurableTimersClosedError):
+            self._forget(fire)  # another process, or this program after a restart, repeats it
         elif result == "stale" and held is not None and held.epoch != settle.epoch:
             self._send(fire, settle._replace(epoch=held.epoch))  # lost and regained the partition
         elif result == "stale":

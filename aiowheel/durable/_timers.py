@@ -78,7 +78,8 @@ class DurableTimers:
     Args:
         store: A `SQLiteStore`, a `PostgresStore` or a `MemoryStore`. The first two serve one
             `DurableTimers` at a time: `async with` raises `StoreError` for a store in use.
-        timer: Holds the deadlines; default: the running loop's shared timer.
+        timer: Holds the deadlines; default: the running loop's shared timer. After it was closed,
+            this process fires nothing.
         window: Seconds ahead for which timers are in memory, from 1 to a week; default: a minute,
             on a `MemoryStore` a day.
         lease: Seconds after which other processes take the partitions of a stopped process, from 1

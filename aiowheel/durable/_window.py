@@ -15,7 +15,7 @@ from aiowheel.durable._clock import StoreClock
 from aiowheel.durable._operations import Change, Cursor, Row
 from aiowheel.durable._statistics import Counts
 from aiowheel.durable._store import Store
-from aiowheel.errors import StoreError
+from aiowheel.errors import StoreError, TimerClosedError
 from aiowheel.timer import Timer, TimerHandle
 
 _NOT_YET_US: Final = -(2**62)
@@ -150,7 +150,7 @@ class Window:
     def postpone(self, row: Row, pause: float) -> None:
         """Put a row that is due on the wheel again, for *pause* seconds from now."""
         entry = self.resident[row.id] = Entry(row)
-        entry.handle = self._timer.call_later(pause, self._on_due, entry)
+        self._wait(entry, pause)
 
     def _arm(self, entry: Entry, row: Row) -> None:
         delay_us = row.due_us - self._clock.now_us()
@@ -158,7 +158,13 @@ class Window:
             entry.handle = None
             self._ready(entry)
         else:
-            entry.handle = self._timer.call_later(delay_us / 1e6, self._on_due, entry)
+            self._wait(entry, delay_us / 1e6)
+
+    def _wait(self, entry: Entry, pause: float) -> None:
+        try:
+            entry.handle = self._timer.call_later(pause, self._on_due, entry)
+        except TimerClosedError:
+            entry.handle = None  # the store keeps the timer for another process or a restart
 
     def _on_due(self, entry: Entry) -> None:
         if entry.row is not None:

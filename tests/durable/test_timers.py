@@ -890,6 +890,33 @@ async def test_durable_timers_can_be_closed_after_their_timer() -> None:
     assert sorted(log.names) == ["later", "now"]
 
 
+async def test_calls_still_end_after_the_timer_was_closed() -> None:
+    """They change the store, also after a settlement has failed; a restart fires the timers."""
+    store, log = Cut(MemoryStore()), Log()
+    gate = asyncio.Event()
+
+    async def wait(_fire: Fire) -> None:
+        await gate.wait()
+
+    timer = await Timer().__aenter__()
+    async with timers_on(store, wait, timer=timer) as timers:
+        await timers.schedule("a", "h", due=timedelta(0))
+        await timers.schedule("b", "h", due=SECOND)
+        await asyncio.sleep(0.1)
+        await timer.aclose()
+        store.mode = "before"
+        gate.set()
+        await asyncio.sleep(1)
+        store.mode = ""
+        async with asyncio.timeout(10):
+            assert await timers.schedule("c", "h", due=SECOND)
+            assert await timers.cancel("b")
+
+    async with timers_on(store, log):
+        await asyncio.sleep(2)
+    assert sorted(log.names) == ["a", "c"]
+
+
 async def test_an_acknowledged_fire_is_stale_the_second_time() -> None:
     """The second call of `ack_in` raises; the store of the test settles at once."""
     raised: list[str] = []
