@@ -58,8 +58,9 @@ class MemoryStore(Store):
     """A store whose timers exist as long as the object, also between two `DurableTimers`.
 
     Several `DurableTimers` of one loop may share it, as processes share a database. Its clock is
-    the loop's clock: on a virtual loop a month passes in milliseconds. Window and lease are
-    therefore a day by default; tests of several owners pass `lease` to `DurableTimers`.
+    the loop's clock: on a virtual loop a month passes in milliseconds, and a second virtual loop
+    continues from where the store was closed. Window and lease are therefore a day by default;
+    tests of several owners pass `lease` to `DurableTimers`.
 
     Args:
         partitions: From 1 to 1024.
@@ -74,6 +75,8 @@ class MemoryStore(Store):
         self.partitions: int = checked_int("partitions", partitions, 1, 1024)
         self._start_us = time.time_ns() // 1000 if start is None else to_us("start", start)
         self._origin: float | None = None
+        self._closed_us = self._start_us
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._parts = [_Part() for _ in range(self.partitions)]
         self._members: dict[str, int] = {}
         self._rows: dict[int, Row] = {}
@@ -88,12 +91,16 @@ class MemoryStore(Store):
         self._down_until = float("-inf")
 
     async def open(self, *, create: bool = True) -> None:  # noqa: ARG002 - for other stores
-        """Start the clock at the first call."""
-        if self._origin is None:
-            self._origin = asyncio.get_running_loop().time()
+        """Start the clock at the first call; a later loop with an earlier time continues it."""
+        loop, last = asyncio.get_running_loop(), self._loop
+        self._loop = loop
+        if last is None or (last is not loop and self.clock_us() < self._closed_us):
+            self._origin = loop.time() - (self._closed_us - self._start_us) / 1e6
+            self._down_until = float("-inf")
 
     async def close(self) -> None:
-        """Do nothing; the timers stay."""
+        """Record the time; the timers stay."""
+        self._closed_us = self.clock_us()
 
     def clock_us(self) -> int:
         """Return the start of this store plus the loop's time since it was opened."""

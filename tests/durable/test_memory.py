@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 
 import pytest
 
-from aiowheel.durable import MemoryStore, StoreError
+from aiowheel.durable import DurableTimers, MemoryStore, StoreError
 from aiowheel.durable._operations import Cancel, Operation, Placed, Put, Removed
+from aiowheel.testing import VirtualClockEventLoop
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
@@ -18,6 +20,11 @@ async def names_in(store: MemoryStore) -> list[str]:
     """Return the names of the timers, after a check of the indexes."""
     assert await store.check() == []
     return [row.name for row in await store.rows()]
+
+
+async def crashed(store: MemoryStore) -> None:
+    """Crash the store."""
+    store.crash()
 
 
 async def test_a_crash_loses_what_was_not_synced() -> None:
@@ -79,6 +86,30 @@ async def test_a_store_that_crashed_is_down_for_a_while() -> None:
             await call
     await asyncio.sleep(5)
     assert await names_in(store) == []
+
+
+def test_a_second_loop_continues_the_clock() -> None:
+    """A virtual loop begins at zero, as a program after a restart does not."""
+    store = MemoryStore()
+    fired: list[datetime] = []
+
+    async def program(*, days: float) -> datetime:
+        timers = DurableTimers(store)
+        timers.handler("h")(lambda fire: fired.append(fire.due))
+        async with timers:
+            await timers.schedule("a", "h", due=timedelta(days=10), if_exists="keep")
+            await asyncio.sleep(days * 86_400)
+            return timers.now()
+
+    with asyncio.Runner(loop_factory=VirtualClockEventLoop) as runner:
+        first = runner.run(program(days=6))
+        runner.run(crashed(store))
+    assert fired == []
+    with asyncio.Runner(loop_factory=VirtualClockEventLoop) as runner:
+        second = runner.run(program(days=5))
+
+    assert second - first == timedelta(days=5)
+    assert fired == [second - timedelta(days=1)]
 
 
 @pytest.mark.parametrize("statements", [0, -1, 1_000_001])
