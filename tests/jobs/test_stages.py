@@ -193,7 +193,7 @@ def test_hits_leave_when_the_watermark_passes_them() -> None:
 
     assert passed(early, "events") == []
     assert passed(hits, "events") == [("x", 200, "a")]
-    assert hits["ts"].tolist() == [pd.Timestamp(201, unit="ms")]
+    assert hits["ts"].tolist() == [pd.Timestamp(201, unit="ms", tz="UTC")]
     assert passed(later, "events") == []
     assert not bed.peekValueState(stages.STATE_NAME, 0)
 

@@ -4,6 +4,7 @@ import random
 import re
 import textwrap
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -344,7 +345,17 @@ def test_a_wrong_argument_for_streams_is_named(
     assert str(caught.value).startswith(text)
 
 
+@pytest.fixture
+def far_east(spark: "SparkSession") -> Iterator[None]:
+    """Give the session a time zone in which a local time is before the same time in UTC."""
+    name = "spark.sql.session.timeZone"
+    spark.conf.set(name, "Asia/Tokyo")
+    yield
+    spark.conf.set(name, "UTC")
+
+
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("far_east")
 def test_streams_of_operations_end_as_in_a_purgatory(spark: "SparkSession", tmp_path: Path) -> None:
     """Each outcome comes once, in a query of the caller; rows far ahead are rejected."""
     from aiowheel.jobs import settle_operations

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
@@ -43,13 +44,16 @@ def timestamp(column: str, unit: Unit) -> Column:
 
 
 def timestamps(times: list[int], unit: Unit) -> Any:
-    """Return the same as `timestamp`, in Python: a numpy array of microseconds."""
+    """Return the same as `timestamp`, in Python: a series of microseconds in UTC.
+
+    Spark would read times without a zone in the time zone of the session.
+    """
     if unit is Unit.NS:
         micros = [-(-time // 1_000) + _SHIFT_US for time in times]
     else:
         scale = 1_000_000 // per_second(unit)
         micros = [time * scale + _SHIFT_US for time in times]
-    return np.array(micros, dtype="datetime64[us]")
+    return pd.Series(np.array(micros, dtype="datetime64[us]")).dt.tz_localize("UTC")
 
 
 def with_watermark(rows: DataFrame, max_lateness_ms: int) -> DataFrame:
