@@ -11,6 +11,7 @@ import typer
 from aiowheel._printable import printable
 from aiowheel.bench._report import Report
 from aiowheel.cli._destination import STANDARD_OUTPUT, check_destination, check_folder
+from aiowheel.cli._options import path_of
 from aiowheel.errors import MissingExtraError
 
 _FOLDER = Path("aiowheel-bench")
@@ -29,6 +30,7 @@ Out = Annotated[
     typer.Option(
         metavar="FILE",
         help="JSON file for all rounds; - prints them.",
+        parser=path_of,
         callback=_destination,
     ),
 ]

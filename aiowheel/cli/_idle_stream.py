@@ -81,7 +81,11 @@ def run_stream(
         progress.show("starting Spark")
         ended = Until.STOPPED
         if not stop.is_set():
-            uris = [*options.touches, options.out, *([options.rejects] if options.rejects else [])]
+            uris = [
+                *options.touches,
+                options.out,
+                *([] if options.rejects is None else [options.rejects]),
+            ]
             with open_session(uris=uris) as spark:
                 progress.show(f"watching {options.touches[0]}")
                 ended = run_until_stopped(StreamRun(stream, spark, tally.take), until, stop)

@@ -59,7 +59,7 @@ def run_table(
     with ExitStack() as stack:
         progress = stack.enter_context(Progress())
         progress.show("starting Spark")
-        given = [*uris, out, *([rejects] if rejects else [])]
+        given = [*uris, out, *([] if rejects is None else [rejects])]
         spark = stack.enter_context(open_session(uris=given))
         stack.enter_context(progress.tasks_of(spark, "idle"))
         seen = Observation()

@@ -87,6 +87,18 @@ def refuse(given: Mapping[str, object], why: str) -> None:
             raise BadInputError(f"{option} {why}")
 
 
+def path_of(text: str) -> Path:
+    """Return the path of an option or argument; `parser=path_of` of a typer option.
+
+    Raises:
+        ValueError: *text* is empty, as with an unset shell variable. `Path("")` would mean the
+            current folder.
+    """
+    if not text:
+        raise ValueError("must be a path, got ''")
+    return Path(text)
+
+
 def on_this_machine(uri: str, why: str) -> Path:
     """Return the path of a file or folder on this machine.
 

@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 from aiowheel.cli._destination import check_folder
-from aiowheel.cli._options import Json
+from aiowheel.cli._options import Json, path_of
 
 
 def demo(
     *,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the results.")] = Path(
-        "aiowheel-demo"
-    ),
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder for the results.", parser=path_of)
+    ] = Path("aiowheel-demo"),
     clients: Annotated[int, typer.Option(min=1, help="HTTP clients of part 1.")] = 2_000,
     operations: Annotated[int, typer.Option(min=1, help="Operations of part 2.")] = 100_000,
     log: Annotated[

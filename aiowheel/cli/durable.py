@@ -13,7 +13,7 @@ from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._duration import duration
 from aiowheel.cli._job_output import print_json, print_table
-from aiowheel.cli._options import Json
+from aiowheel.cli._options import Json, path_of
 from aiowheel.durable import DeadLetter, Row, SQLiteStore, Store
 from aiowheel.durable._operations import Cancel, Operation, Placed, Redrive, Removed, Result
 from aiowheel.errors import BadInputError, MissingExtraError
@@ -235,7 +235,10 @@ def export(
     store: Where,
     *,
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder for the trace; must hold no trace.")
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="Folder for the trace; must hold no trace.", parser=path_of
+        ),
     ],
     ahead: Annotated[
         float | None,

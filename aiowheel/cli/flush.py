@@ -6,13 +6,17 @@ from typing import Annotated
 import typer
 
 from aiowheel._printable import printable
+from aiowheel.cli._options import path_of
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 
 
 def flush(
     *,
     checkpoint: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Checkpoint of the stream, of either job.")
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="Checkpoint of the stream, of either job.", parser=path_of
+        ),
     ],
 ) -> None:
     """Make a stream process its remaining input, expire all that is pending, and end.

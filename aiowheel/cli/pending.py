@@ -6,14 +6,17 @@ from typing import Annotated
 import typer
 
 from aiowheel.cli._job_output import job_session, print_json, print_table
-from aiowheel.cli._options import Conf, Json, Master, Verbose
+from aiowheel.cli._options import Conf, Json, Master, Verbose, path_of
 from aiowheel.errors import MissingExtraError
 
 
 def pending(
     *,
     checkpoint: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Checkpoint of a stream, running or not.")
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="Checkpoint of a stream, running or not.", parser=path_of
+        ),
     ],
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of operations shown.")] = 100,
     master: Master = None,

@@ -11,7 +11,7 @@ import typer
 from aiowheel._progress import Progress
 from aiowheel.cli._duration import checked_ns, duration
 from aiowheel.cli._job_output import print_json, print_lines, print_table
-from aiowheel.cli._options import Json
+from aiowheel.cli._options import Json, path_of
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ _MOST_BUCKETS = 2**24
 
 
 def replay(
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="Folder of a TraceRecorder.")],
+    trace: Annotated[
+        Path,
+        typer.Argument(metavar="TRACE", help="Folder of a TraceRecorder.", parser=path_of),
+    ],
     *,
     tick: Annotated[float, duration(help="Width of a bucket.")] = 0.001,
     wheel_size: Annotated[int, typer.Option(metavar="N", help="Buckets per level.")] = 256,

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from aiowheel.cli._job_output import job_session, print_json, print_lines
-from aiowheel.cli._options import Conf, Json, Master, Trace, Verbose
+from aiowheel.cli._options import Conf, Json, Master, Trace, Verbose, path_of
 from aiowheel.errors import MissingExtraError
 
 _PIPE_WIDTH = 160
@@ -16,9 +16,9 @@ _PIPE_WIDTH = 160
 def report(
     trace: Trace,
     *,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the report.")] = Path(
-        "report"
-    ),
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder for the report.", parser=path_of)
+    ] = Path("report"),
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,

@@ -10,7 +10,7 @@ import typer
 from aiowheel._outputs import whole_folder
 from aiowheel.cli._duration import checked_ns, duration
 from aiowheel.cli._job_output import job_session, print_json, print_lines, print_table
-from aiowheel.cli._options import Conf, Json, Master, Verbose
+from aiowheel.cli._options import Conf, Json, Master, Verbose, path_of
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def simulate(
         int | None, typer.Option(min=1, help="Number of Spark tasks; changes no result.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder for the tables and the page.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder for the tables and the page.", parser=path_of),
     ] = None,
     master: Master = None,
     conf: Conf = None,

@@ -9,7 +9,7 @@ import typer
 from aiowheel._outputs import whole_folder
 from aiowheel.cli._duration import duration
 from aiowheel.cli._job_output import job_session, print_json, print_lines, print_table
-from aiowheel.cli._options import Conf, Json, Master, Trace, Verbose
+from aiowheel.cli._options import Conf, Json, Master, Trace, Verbose, path_of
 from aiowheel.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def tune(
         typer.Option(metavar="N", help="Buckets per level; may be repeated.  [16-4096]"),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder for the table and the page.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder for the table and the page.", parser=path_of),
     ] = None,
     master: Master = None,
     conf: Conf = None,

@@ -263,3 +263,33 @@ def test_control_characters_in_an_error_are_escaped(
     error = capsys.readouterr().err
     assert r"in\x1b[2J.csv" in error
     assert "\x1b" not in error
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["report", "trace", "--out", ""],
+        ["tune", "trace", "--out", ""],
+        ["simulate", "--operations", "10", "--out", ""],
+        ["demo", "--out", ""],
+        ["durable", "export", "app.db", "--out", ""],
+        ["bench", "wheel", "--quick", "--out", ""],
+        ["replay", ""],
+        ["pending", "--checkpoint", ""],
+        ["flush", "--checkpoint", ""],
+    ],
+    ids=lambda command: command[0],
+)
+def test_an_empty_path_is_not_the_current_folder(
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An unset shell variable gives an empty path: the results would lie in the current folder."""
+    monkeypatch.chdir(tmp_path)
+
+    assert run(command) == 2
+
+    assert "must be a path, got ''" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
