@@ -139,6 +139,19 @@ def test_an_unusable_file_is_named(
     assert ending.errors.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["0.csv", "b.csv"])
+def test_an_empty_file_is_named(name: str, both: Callable[..., Ending]) -> None:
+    """Spark shares the files out by their size: a first file without a byte needs a task, too."""
+    Path("in/a.csv").write_text(GOOD_CSV)
+    Path("in", name).touch()
+
+    ending = both()
+
+    assert (ending.code, ending.idle) == (2, b"")
+    assert ending.errors.startswith(f"aiowheel: in/{name}: line 1: no column 'key'")
+    assert ending.errors.endswith("the file is empty)\n")
+
+
 def test_rejects_of_parquet_are_equal(both: Callable[..., Ending]) -> None:
     """Rejects are in the order of files and rows, not of tasks; invalid UTF-8 is unchanged."""
     offsets, data = pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff")

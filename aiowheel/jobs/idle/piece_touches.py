@@ -103,7 +103,7 @@ def _tasks_of(pieces: Sequence[Piece]) -> list[list[tuple[int, Piece]]]:
     room = 0
     for number, piece in enumerate(pieces):
         size = (piece.end or piece.path.stat().st_size) - piece.start
-        if size > room:
+        if not tasks or size > room:
             tasks.append([])
             room = _TASK_BYTES
         tasks[-1].append((number, piece))
