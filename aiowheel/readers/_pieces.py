@@ -4,6 +4,7 @@ A piece begins at the start of a row. A line is a row, except in CSV: a quoted f
 ends, so a scan counts the quotes to find the line ends inside quoted fields.
 """
 
+import codecs
 import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
@@ -166,8 +167,9 @@ def _head(file: BinaryIO, form: Format) -> bytes | None:
 
     def lines() -> Iterator[str]:
         for line in file:
+            text = line if taken else line.removeprefix(codecs.BOM_UTF8)
             taken.append(line)
-            yield line.decode("utf-8", "surrogateescape")
+            yield text.decode("utf-8", "surrogateescape")
 
     reader = (
         csv.reader(lines())

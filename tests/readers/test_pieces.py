@@ -105,6 +105,17 @@ def test_a_table_is_not_cut_inside_quotes(tmp_path: Path) -> None:
     assert len(together[0]) == 500
 
 
+def test_a_header_after_a_blank_line_stands_before_each_piece(tmp_path: Path) -> None:
+    """The blank line has the byte order mark of the file."""
+    path = tmp_path / "a.csv"
+    path.write_text("\ufeff\nkey,t\n" + "k,5\n" * 50)
+
+    pieces, together = cut(path, Format.CSV, 35)
+
+    assert len(pieces) > 5
+    assert together == seen(Inputs([str(path)]), Format.CSV)
+
+
 def test_a_file_with_unbalanced_quotes_stays_whole(tmp_path: Path) -> None:
     """The CSV reader takes the quote as a character; counting quotes would open a field."""
     path = tmp_path / "a.csv"
