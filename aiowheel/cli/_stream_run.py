@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import statistics
 import sys
 import threading
@@ -135,7 +136,7 @@ def checkpoint_of(given: str | None, out: str) -> Path:
 
 
 def check_places(watched: Path, out: Path | None, checkpoint: Path) -> None:
-    """Refuse result folders inside the watched folder.
+    """Refuse a watched folder that cannot be read, and result folders inside it.
 
     Args:
         watched: Folder where files arrive.
@@ -143,8 +144,10 @@ def check_places(watched: Path, out: Path | None, checkpoint: Path) -> None:
         checkpoint: Checkpoint of the stream.
 
     Raises:
-        BadInputError: A folder lies in *watched*, or is not writable.
+        BadInputError: *watched* is not readable; or a folder lies in it, or is not writable.
     """
+    if not os.access(watched, os.R_OK | os.X_OK):
+        raise BadInputError(f"{watched}: no permission to read there")
     for option, place in (("--out", out), ("--checkpoint", checkpoint)):
         if place is None:
             continue

@@ -6,6 +6,7 @@ dot and are skipped.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,9 +29,12 @@ def trace_files(folder: str | os.PathLike[str]) -> list[Path]:
 
     Raises:
         FileNotFoundError: The folder does not exist or holds no trace file.
+        PermissionError: The folder cannot be read.
     """
     files = sorted(Path(folder).glob("trace-*.parquet"))
     if not files:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.scandir(folder).close()  # raises the error that `glob` hides
         raise FileNotFoundError(f"no trace file (trace-*.parquet) in {os.fspath(folder)!r}")
     return files
 

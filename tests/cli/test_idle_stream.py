@@ -1,5 +1,6 @@
 """`aiowheel idle --stream`: the errors before it starts Spark."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,28 @@ def test_bad_usage_is_one_line_and_exit_code_2(
     assert reason in printed.err
     assert (printed.err.count("\n"), printed.out) == (1, "")
     assert not list(Path("out").glob("*"))
+
+
+@pytest.mark.parametrize("job", ["idle", "purgatory"])
+def test_a_watched_folder_without_permission_is_refused(
+    job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The permission is simulated, because root has access to all folders."""
+
+    def access(path: Path, _mode: int) -> bool:
+        return path.name != "in"
+
+    monkeypatch.setattr(os, "access", access)
+    Path("other").mkdir()
+    given = {
+        "idle": ["in", "--key", "key", "--time", "t", "--timeout", "30"],
+        "purgatory": ["other", "in"],
+    }
+
+    assert run([job, *given[job], "--stream", "--out", "out"]) == 2
+
+    assert capsys.readouterr().err == "aiowheel: in: no permission to read there\n"
+    assert not Path("out").exists()
 
 
 def test_a_missing_java_is_reported_first(

@@ -1,6 +1,7 @@
 """`aiowheel report`: its files, its output and its errors."""
 
 import json
+import os
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -97,6 +98,25 @@ def test_a_folder_without_a_trace_is_bad_input(
     assert printed.err.splitlines() == [
         f"aiowheel: no trace file (trace-*.parquet) in {str(tmp_path)!r}"
     ]
+
+
+@pytest.mark.parametrize("command", ["report", "replay"])
+def test_a_trace_without_permission_is_named(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The permission error is simulated, because root has access to all folders."""
+
+    def refuse(path: str | os.PathLike[str]) -> None:
+        raise PermissionError(13, "Permission denied", os.fspath(path))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+    assert run([command, str(tmp_path)]) == 2
+
+    assert capsys.readouterr().err == f"aiowheel: {tmp_path}: Permission denied\n"
 
 
 def test_an_output_that_is_a_file_is_refused(

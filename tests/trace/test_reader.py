@@ -72,6 +72,20 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         trace_files(tmp_path / "nowhere")
 
 
+def test_a_folder_without_permission_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The permission error is simulated, because root has access to all folders."""
+
+    def refuse(path: str | os.PathLike[str]) -> None:
+        raise PermissionError(13, "Permission denied", os.fspath(path))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+    with pytest.raises(PermissionError, match="Permission denied"):
+        trace_files(tmp_path)
+
+
 def rewrite(file: Path, version: bytes | None) -> None:
     """Give a trace file another version, or none."""
     table = pq.read_table(file)

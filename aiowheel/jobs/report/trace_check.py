@@ -17,13 +17,15 @@ def check_trace(trace_folder: str | os.PathLike[str]) -> list[str]:
     """List the files of a trace, after checking that each has all columns of the schema.
 
     Raises:
-        BadInputError: The folder holds no trace, or a file in it is not a trace, or has a version
-            that cannot be read.
+        BadInputError: The folder holds no trace or cannot be read, or a file in it is not a trace,
+            or has a version that cannot be read.
     """
     try:
         files = [str(file.resolve()) for file in trace_files(trace_folder)]
     except FileNotFoundError as error:
         raise BadInputError(str(error)) from None
+    except OSError as error:
+        raise BadInputError(f"{error.filename}: {error.strerror}") from error
     for file in files:
         # Spark's own error takes sixty lines of Java.
         for flaw in _flaws(file):
