@@ -1,7 +1,6 @@
 """`aiowheel idle`: finds when each key fell idle. Rank 5."""
 
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -101,6 +100,7 @@ def idle(
       aiowheel idle kafka://broker:9092/touches --stream --timeout 30 --out delta:s3a://lake/idle
           --checkpoint /shared/idle
     """
+    files = [_path_or_uri(file) for file in files]
     names = tuple(key or ())
     table = TableOptions(names, time, format, unit, time_format, earliest, latest, strict=strict)
     ticks = table.ticks("--timeout", timeout)
@@ -139,12 +139,22 @@ def idle(
         )
         return
     place = on_this_machine(out, "the idle events of files go into a file of this machine")
+    bad = (
+        None
+        if rejects is None
+        else on_this_machine(rejects, "the rejected rows of files go into a file of this machine")
+    )
     if engine is Engine.WHEEL:
         refuse({"--master": master, "--conf": conf}, "is for --engine spark")
     run_files(
         files,
-        FileOptions(place, None if rejects is None else Path(rejects), ticks),
+        FileOptions(place, bad, ticks),
         table,
         open_session if engine is Engine.SPARK else None,
         as_json=json,
     )
+
+
+def _path_or_uri(file: str) -> str:
+    """Return the path of a ``file`` URI, and any other *file* unchanged."""
+    return str(local_path(file)) if file.startswith("file://") else file

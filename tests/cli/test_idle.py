@@ -231,6 +231,20 @@ def test_files_folders_and_globs_are_one_table() -> None:
     assert Path("out.csv").read_text() == "fire,key\n130,k\n"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a path there begins with a drive")
+def test_files_may_be_named_by_uris(tmp_path: Path) -> None:
+    """A `file` URI is a path in every option."""
+    Path("in.csv").write_text(ROWS + ",1\n")
+    uri = f"file://{tmp_path}"
+
+    code = idle(f"{uri}/in.csv", "--out", f"{uri}/out.csv", "--rejects", f"{uri}/bad.csv")
+
+    assert code == 0
+
+    assert Path("out.csv").read_text() == EVENTS
+    assert "the key is empty" in Path("bad.csv").read_text()
+
+
 def test_nanoseconds_stay_exact() -> None:
     """A float would round both times."""
     Path("a.csv").write_text("key,t\nk,1674981729479000001\nj,1674981729479000002\n")
