@@ -5,6 +5,7 @@ the same name (`idle` in `idle.py`). The function itself imports heavy modules, 
 `aiowheel --help` is quick.
 """
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -130,5 +131,6 @@ def _reason(exc: typer.TyperException) -> str:
 
 
 def _refuse(reason: str, code: int) -> int:
-    print(f"aiowheel: {printable(' '.join(reason.split()))}", file=sys.stderr)
+    line = re.sub(r"\s*\n\s*", " ", reason.rstrip())
+    print(f"aiowheel: {printable(line)}", file=sys.stderr)
     return code

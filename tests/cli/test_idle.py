@@ -310,6 +310,13 @@ def test_unusable_input_is_one_line_and_exit_code_2(
     assert files() == ["in.csv"]
 
 
+def test_the_blanks_of_a_name_stay_in_its_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """The name can be copied from the error."""
+    for name in ("a  b .csv", " "):
+        assert idle(name) == 2
+        assert capsys.readouterr().err == f"aiowheel: {name}: no such file\n"
+
+
 def test_an_earlier_result_survives_a_failed_run() -> None:
     """The file is replaced atomically."""
     Path("a.csv").write_bytes(TRUNCATED)
