@@ -21,7 +21,11 @@ def test_the_switch_to_a_log_waits_for_a_process_that_writes_to_a_new_file(
         closing(sqlite3.connect(path, isolation_level=None)) as here,
     ):
         other.execute("BEGIN IMMEDIATE")
-        monkeypatch.setattr("time.sleep", lambda _seconds: other.execute("ROLLBACK"))
+
+        def end_the_other(_seconds: float) -> None:
+            other.execute("ROLLBACK")
+
+        monkeypatch.setattr("time.sleep", end_the_other)
 
         use_wal(here, patience=60)
 

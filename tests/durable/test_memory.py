@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from aiowheel.durable import DurableTimers, MemoryStore, StoreError
+from aiowheel.durable import DurableTimers, Fire, MemoryStore, StoreError
 from aiowheel.durable._operations import Cancel, Operation, Placed, Put, Removed
 from aiowheel.testing import VirtualClockEventLoop
 
@@ -95,7 +95,11 @@ def test_a_second_loop_continues_the_clock() -> None:
 
     async def program(*, days: float) -> datetime:
         timers = DurableTimers(store)
-        timers.handler("h")(lambda fire: fired.append(fire.due))
+
+        @timers.handler("h")
+        def record(fire: Fire) -> None:
+            fired.append(fire.due)
+
         async with timers:
             await timers.schedule("a", "h", due=timedelta(days=10), if_exists="keep")
             await asyncio.sleep(days * 86_400)

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -355,7 +356,7 @@ def test_an_empty_token_in_the_environment_is_refused(
 ) -> None:
     """It stands for a secret that is missing, so the service must not be open to every client."""
     monkeypatch.setenv(variable, "")
-    monkeypatch.setattr("aiowheel.serve.serve", lambda *_arguments, **_more: None)
+    monkeypatch.setattr("aiowheel.serve.serve", Mock())
 
     assert run(["serve", "--max-connections", "1"]) == 2
 

@@ -443,8 +443,11 @@ async def test_a_request_that_is_cancelled_before_the_stop_has_no_answer(
     """Its task belongs to the caller of the application."""
     app = TopicApp()
 
+    async def hang(*_arguments: object) -> None:
+        await asyncio.Event().wait()
+
     async with serving(app) as client:
-        monkeypatch.setattr(app._service.store, "publish", lambda *_: asyncio.Event().wait())
+        monkeypatch.setattr(app._service.store, "publish", hang)
         request = asyncio.create_task(client.post("/topics/a", content="1"))
         await asyncio.sleep(1)
         request.cancel()

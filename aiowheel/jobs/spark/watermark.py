@@ -44,7 +44,7 @@ def timestamp(column: str, unit: Unit) -> Column:
 
 
 def timestamps(times: list[int], unit: Unit) -> Any:
-    """Return the same as `timestamp`, in Python: a series of microseconds in UTC.
+    """Return the same as `timestamp`, in Python: an index of microseconds in UTC.
 
     Spark would read times without a zone in the time zone of the session.
     """
@@ -53,7 +53,7 @@ def timestamps(times: list[int], unit: Unit) -> Any:
     else:
         scale = 1_000_000 // per_second(unit)
         micros = [time * scale + _SHIFT_US for time in times]
-    return pd.Series(np.array(micros, dtype="datetime64[us]")).dt.tz_localize("UTC")
+    return pd.DatetimeIndex(np.array(micros, dtype="datetime64[us]")).tz_localize("UTC")
 
 
 def with_watermark(rows: DataFrame, max_lateness_ms: int) -> DataFrame:
