@@ -42,7 +42,7 @@ def write_trace(folder: Path, run: str) -> None:
         "kind": "k",
         "keys": ["a"],
         "created": 1,
-        "deadline": None,
+        "deadline": 1_000_000_001,
         "finished": 2,
         "outcome": "completed",
         "completed_by": "a",
