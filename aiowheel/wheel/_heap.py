@@ -73,8 +73,9 @@ class HeapWheel:
     def advance(self, now: int) -> list[HeapEntry]:
         checked_now(now, self.now)
         self.now = now
+        last = -(-now // self.tick) if now == LIMIT else now // self.tick
         due: list[HeapEntry] = []
-        while (tick := self._next_tick()) is not None and tick <= now // self.tick:
+        while (tick := self._next_tick()) is not None and tick <= last:
             entry = heapq.heappop(self._heap)[2]
             entry.wheel = None
             due.append(entry)
@@ -83,7 +84,7 @@ class HeapWheel:
 
     def next_expiration(self) -> int | None:
         tick = self._next_tick()
-        return None if tick is None else max(self.now, tick * self.tick)
+        return None if tick is None else min(max(self.now, tick * self.tick), LIMIT)
 
     def _next_tick(self) -> int | None:
         while self._heap:

@@ -31,11 +31,12 @@ Shared: TypeAlias = Counts | None
 class TimingWheel:
     """A hierarchical timing wheel: it holds deadlines and returns the due ones, each in O(1).
 
-    Time is any integer clock of the caller's choice. A deadline is filed under the first tick at or
-    after it. No entry is returned early. An entry is late by less than a tick if `advance` is
-    called at every `next_expiration`. Level 0 covers the current block of `wheel_size` ticks; each
-    overflow level covers a block `wheel_size` times wider. When time reaches a bucket of an
-    overflow level, the bucket cascades: its entries are filed again at a finer level.
+    Time is any integer clock of the caller's choice, up to 2**61 - 1. A deadline is filed under the
+    first tick at or after it; the last tick ends at 2**61 - 1. No entry is returned early. An entry
+    is late by less than a tick if `advance` is called at every `next_expiration`. Level 0 covers
+    the current block of `wheel_size` ticks; each overflow level covers a block `wheel_size` times
+    wider. When time reaches a bucket of an overflow level, the bucket cascades: its entries are
+    filed again at a finer level.
 
     Order: `advance` returns entries by tick, and within a tick in the order they were scheduled. An
     entry that was moved to a later deadline takes its place in that order when it is filed again,
@@ -259,6 +260,8 @@ class TimingWheel:
         self._reached = max(self._reached, self._now)
         self._now = now
         self._horizon = now // self._tick - self._origin
+        if now == LIMIT:  # time ends here, and with it the last tick, however wide
+            self._horizon = self._tick_of(now)
         self._due.take_all(self._overdue)
 
     def pass_is_open(self) -> bool:
@@ -332,7 +335,7 @@ class TimingWheel:
         if not self._due.is_empty() or not self._overdue.is_empty():
             return self._now
         tick = self._next_tick()
-        return None if tick < 0 else (tick + self._origin) * self._tick
+        return None if tick < 0 else min((tick + self._origin) * self._tick, LIMIT)
 
     def _catch_up(self, now: i64) -> None:
         """Move time to *now* if nothing is due before it."""

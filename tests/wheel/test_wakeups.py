@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aiowheel.wheel import TimerEntry, TimingWheel
+from aiowheel.wheel import HeapWheel, TimerEntry, TimingWheel
 
 Expire = Callable[[TimingWheel, int, int], list[tuple[int, TimerEntry]]]
 
@@ -123,3 +123,23 @@ def test_touching_for_an_hour_costs_one_refiling_a_bucket() -> None:
     numbers = wheel.statistics()
     assert numbers.rescheduled == 3600
     assert numbers.cascaded < 3600
+
+
+@pytest.mark.parametrize("kind", [TimingWheel, HeapWheel])
+@pytest.mark.parametrize("tick", [1, 2, 1000, 2**60, 2**60 + 1, 2**61 - 1])
+@pytest.mark.parametrize("start", [-(2**61) + 1, 0, 2**61 - 7])
+def test_the_last_legal_deadlines_are_due_at_the_end_of_time(
+    kind: type[TimingWheel | HeapWheel], tick: int, start: int
+) -> None:
+    """The last tick may end beyond the legal times, but the wheel requests only legal ones."""
+    end = 2**61 - 1
+    wheel = kind(tick, 2, start)
+    entries = [wheel.schedule(deadline) for deadline in (end - 1, end, end)]
+
+    due: list[object] = []
+    while (upcoming := wheel.next_expiration()) is not None:
+        due.extend(wheel.advance(upcoming))
+
+    assert due == entries
+    assert wheel.now <= end
+    assert wheel.advance(end) == []
