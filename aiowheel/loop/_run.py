@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from asyncio.events import _get_running_loop
 from collections.abc import Coroutine
 from functools import cache
 from typing import Any, Literal, TypeVar
@@ -65,6 +66,14 @@ def run(
     uvloop: bool | Literal["auto"] = "auto",
     debug: bool | None = None,
 ) -> T:
-    """Run *main* as `asyncio.run` does, on a loop from `new_event_loop`."""
+    """Run *main* as `asyncio.run` does, on a loop from `new_event_loop`.
+
+    Raises:
+        RuntimeError: A loop is running in this thread, as in a notebook: await *main* there.
+        ValueError: *uvloop* has another value.
+        MissingExtraError: *uvloop* is True, and uvloop is not installed.
+    """
+    if _get_running_loop() is not None:  # otherwise closing the new loop would raise another error
+        raise RuntimeError("aiowheel.run() cannot be called from a running event loop")
     with asyncio.Runner(debug=debug, loop_factory=lambda: new_event_loop(uvloop=uvloop)) as runner:
         return runner.run(main)

@@ -319,3 +319,13 @@ def test_the_shared_timer_works_on_a_wheel_loop() -> None:
         return False
 
     assert aiowheel.run(main(), uvloop=False)
+
+
+async def test_run_is_refused_while_a_loop_runs() -> None:
+    """The error is that of `asyncio.run`, and no loop is made that would have to be closed."""
+    main = asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match=r"^aiowheel.run\(\) cannot be called from a running"):
+        aiowheel.run(main)
+
+    main.close()
