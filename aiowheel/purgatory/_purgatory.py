@@ -146,7 +146,8 @@ class Purgatory(OperationOwner):
         self._left: deque[object] = deque()  # items that the inbox had not delivered when it closed
         if self._loop is not None:
             self._create_future = self._loop.create_future
-            self._inbox = Inbox(self._loop, self._receive, PurgatoryClosedError)
+            owner = f"the purgatory {self.name!r}"
+            self._inbox = Inbox(self._loop, self._receive, PurgatoryClosedError, owner)
 
     # --- watching ---------------------------------------------------------------------------
 

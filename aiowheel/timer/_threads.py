@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 from mypy_extensions import i64
 
+from aiowheel._arguments import safe_repr
 from aiowheel._callbacks import START_A_TASK, plain_callback
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.errors import AiowheelError, TimerClosedError
@@ -39,6 +40,7 @@ class Inbox:
         loop: The loop on which *receive* runs.
         receive: Called with each item; the loop's exception handler gets its exceptions.
         closed_error: The type of the error that `put` raises after `close`.
+        owner: The name of what is closed, for the text of that error.
     """
 
     def __init__(
@@ -46,10 +48,12 @@ class Inbox:
         loop: AbstractEventLoop,
         receive: Callable[[Any], object],
         closed_error: type[AiowheelError],
+        owner: str,
     ) -> None:
         self._loop = loop
         self._receive = receive
         self._closed_error = closed_error
+        self._owner = owner
         self._items: deque[object] = deque()
         self._scheduled = False  # a call of `_drain` is scheduled and has not begun
         self._closed = False
@@ -70,12 +74,13 @@ class Inbox:
         """
         with self._lock:
             if self._closed:
-                raise self._closed_error(f"closed: {item!r} was not taken")
+                text = f"{self._owner} is closed: {safe_repr(item)} was not taken"
+                raise self._closed_error(text)
             if not self._scheduled:
                 try:
                     self._loop.call_soon_threadsafe(self._drain, context=self._context)
                 except RuntimeError:  # the loop is closed
-                    text = f"the event loop is closed: {item!r} was not taken"
+                    text = f"the event loop is closed: {safe_repr(item)} was not taken"
                     raise self._closed_error(text)  # noqa: B904 - mypyc drops the second half
                 self._scheduled = True
             self._items.append(item)
@@ -111,9 +116,8 @@ class Inbox:
         try:
             self._receive(item)
         except Exception as error:  # one failing item must not block the others
-            self._loop.call_exception_handler(
-                {"message": f"Exception while receiving {item!r} from a thread", "exception": error}
-            )
+            text = f"Exception while receiving {safe_repr(item)} from a thread"
+            self._loop.call_exception_handler({"message": text, "exception": error})
 
 
 # Not acyclic: a handle in the inbox is in no wheel, and the collector sees the references of an
@@ -213,7 +217,7 @@ class Threads:
         self.driver = driver
         self._inbox: Inbox | None = None
         if driver.loop is not None:
-            self._inbox = Inbox(driver.loop, ThreadsafeHandle.arrive, TimerClosedError)
+            self._inbox = Inbox(driver.loop, ThreadsafeHandle.arrive, TimerClosedError, "the timer")
 
     def call_later(
         self,

@@ -156,8 +156,24 @@ async def test_calls_made_before_the_closing_take_effect() -> None:
             lambda: purgatory.check_and_complete_threadsafe("k"),
             lambda: purgatory.advance_threadsafe("k", 5),
         ):
-            with pytest.raises(PurgatoryClosedError, match="was not taken"):
+            with pytest.raises(PurgatoryClosedError, match=r"'purgatory' is closed: .* not taken$"):
                 await asyncio.to_thread(call)
+
+
+class Unprintable:
+    """A key whose `repr` raises."""
+
+    def __repr__(self) -> str:
+        raise ValueError("repr")
+
+
+async def test_a_call_after_closing_names_the_error_even_if_the_key_cannot_be_printed() -> None:
+    """The error says that the purgatory is closed, not that `repr` raised."""
+    purgatory = Purgatory("orders")
+    await purgatory.aclose()
+
+    with pytest.raises(PurgatoryClosedError, match=r"^the purgatory 'orders' is closed"):
+        purgatory.check_and_complete_threadsafe(Unprintable())
 
 
 def test_a_closed_loop_is_a_closed_purgatory() -> None:

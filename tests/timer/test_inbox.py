@@ -50,7 +50,7 @@ def test_a_burst_shares_one_wakeup() -> None:
     """Any number of puts while the loop is busy wakes the loop once."""
     loop = CountingLoop()
     received: list[tuple[int, int]] = []
-    inbox = Inbox(loop, received.append, TimerClosedError)
+    inbox = Inbox(loop, received.append, TimerClosedError, "the owner")
 
     def work(number: int) -> None:
         for each in range(PUTS):
@@ -70,7 +70,7 @@ def test_a_burst_shares_one_wakeup() -> None:
 async def test_nothing_is_lost_when_puts_race_with_the_drain(until: Until) -> None:
     """A put during the drain of the inbox is received."""
     received: list[int] = []
-    inbox = Inbox(asyncio.get_running_loop(), received.append, TimerClosedError)
+    inbox = Inbox(asyncio.get_running_loop(), received.append, TimerClosedError, "the owner")
 
     def work(number: int) -> None:
         for each in range(PUTS):
@@ -86,7 +86,7 @@ async def test_a_put_is_received_or_returned_by_close_or_refused(until: Until) -
     """Every put has exactly one of the three ends, at whatever moment the inbox is closed."""
     received: list[int] = []
     accepted: list[int] = []
-    inbox = Inbox(asyncio.get_running_loop(), received.append, TimerClosedError)
+    inbox = Inbox(asyncio.get_running_loop(), received.append, TimerClosedError, "the owner")
 
     def work(number: int) -> None:
         for each in range(PUTS):
@@ -105,14 +105,14 @@ async def test_a_put_is_received_or_returned_by_close_or_refused(until: Until) -
 
     assert sorted(received + left) == sorted(accepted)
     assert inbox.close() == []
-    with pytest.raises(TimerClosedError, match="closed"):
+    with pytest.raises(TimerClosedError, match=r"^the owner is closed: 0 was not taken$"):
         inbox.put(0)
 
 
 def test_a_put_to_a_closed_loop_is_refused() -> None:
     """Such an item would never be received."""
     loop = asyncio.new_event_loop()
-    inbox: Inbox = Inbox(loop, print, TimerClosedError)
+    inbox: Inbox = Inbox(loop, print, TimerClosedError, "the owner")
     loop.close()
 
     with pytest.raises(TimerClosedError, match="event loop is closed: 'late'"):
@@ -130,7 +130,7 @@ async def test_a_bad_item_does_not_hold_up_the_others() -> None:
     def receive(item: int) -> None:
         received.append(10 // item)
 
-    inbox = Inbox(loop, receive, TimerClosedError)
+    inbox = Inbox(loop, receive, TimerClosedError, "the owner")
 
     for item in (5, 0, 2):
         inbox.put(item)
@@ -152,7 +152,7 @@ async def test_a_long_drain_lets_the_loop_turn(until: Until) -> None:
         if not turned.is_set():
             inbox.put(item)
 
-    inbox = Inbox(loop, receive, TimerClosedError)
+    inbox = Inbox(loop, receive, TimerClosedError, "the owner")
     inbox.put(1)
     loop.call_soon(loop.call_soon, turned.set)
 
@@ -174,7 +174,7 @@ def test_receiving_pauses_after_five_milliseconds(
         step(0.0011)
 
     async def main() -> None:
-        inbox = Inbox(clock_loop, receive, TimerClosedError)
+        inbox = Inbox(clock_loop, receive, TimerClosedError, "the owner")
         for item in range(12):
             inbox.put(item)
         while len(received) < 12:
@@ -205,7 +205,7 @@ def test_an_inbox_closed_while_the_loop_takes_an_item_out() -> None:
     loop = ClosingLoop()
     reports: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: reports.append(context))
-    inbox: Inbox = Inbox(loop, received.append, TimerClosedError)
+    inbox: Inbox = Inbox(loop, received.append, TimerClosedError, "the owner")
     inbox.put(1)
     readings.extend([1, 2])  # the drain reads the clock once for its budget, then for each item
     inbox._drain()
