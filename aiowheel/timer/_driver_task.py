@@ -70,9 +70,14 @@ class DriverTask:
 async def close_timer(
     close: Callable[[], None], driver_task: DriverTask | None, tasks: PeriodicTasks | None
 ) -> None:
-    """Call *close*, then stop the driver task and the periodic tasks and wait for their end."""
+    """Call *close*, then stop the driver task and the periodic tasks and wait for their end.
+
+    Both are stopped before the first wait: a cancellation of this coroutine leaves none running.
+    """
     close()
+    if tasks is not None:
+        tasks.stop()
     if driver_task is not None:
         await driver_task.stop()
     if tasks is not None:
-        await tasks.aclose()
+        await tasks.join()

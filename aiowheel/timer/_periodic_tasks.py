@@ -182,10 +182,13 @@ class PeriodicTasks:
         if host is not None and not host.get_loop().is_closed():
             host.get_loop().call_soon_threadsafe(self._stop.set, context=Context())
 
-    async def aclose(self) -> None:
-        """Cancel the running coroutines and wait for their end; idempotent."""
+    def stop(self) -> None:
+        """Start no more coroutines and cancel the running ones; on the loop's thread."""
         self.close()
         self._stop.set()
+
+    async def join(self) -> None:
+        """Wait until the running coroutines have ended."""
         if self._host is not None:
             await wait({self._host})
 

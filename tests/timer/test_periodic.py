@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
 
+import anyio
 import pytest
 
 import aiowheel
@@ -457,6 +458,30 @@ async def test_closing_cancels_running_coroutines_and_waits_for_them(until: Unti
     assert handle.cancelled()
     with pytest.raises(TimerClosedError):
         timer.every(1, work)
+
+
+@pytest.mark.both_loops
+async def test_a_cancelled_close_ends_the_running_coroutines(until: Until) -> None:
+    """A cancelled scope of anyio interrupts each `await` inside it, also the one of `aclose`."""
+    ended: list[str] = []
+    began: list[str] = []
+
+    async def work() -> None:
+        began.append("work")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cleaned up")
+
+    timer = Timer()
+    with anyio.CancelScope() as scope:
+        async with timer:
+            timer.every(0.001, work)
+            await until(lambda: began)
+            scope.cancel()
+
+    await until(lambda: ended)
+    assert timer.closed
 
 
 @pytest.mark.both_loops
