@@ -27,11 +27,11 @@ class StreamTally(BatchTally):
 
     def _add(self, batch: Any) -> BatchCounts:
         counts = batch_counts(batch)
-        used = counts.rows - counts.rejected - counts.late
         if counts.late < 0:
+            used, read = counts.rows - counts.rejected - counts.late, counts.rows - counts.rejected
             raise AiowheelError(
-                f"batch {batch.batchId}: {used:,} rows were used where "
-                f"{counts.rows - counts.rejected:,} were read: the result of this stream is wrong"
+                f"batch {batch.batchId}: {used:,} rows were used where {read:,} were read: "
+                "the result of this stream is wrong"
             )
         self.rows += counts.rows - counts.rejected
         self.rejected += counts.rejected

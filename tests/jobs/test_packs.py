@@ -22,13 +22,23 @@ def test_rows_are_packed_by_shard() -> None:
 
     packed, again = pack_rows([rows, rows.slice(0, 0), rows.slice(2)])
 
-    assert packed.schema.names == ["shard", "latest", "count", "pack"]
+    assert packed.schema.names == ["shard", "latest", "count", "number", "pack"]
     zero, seven = sorted(packed.to_pylist(), key=lambda row: int(row["shard"]))
     assert (zero["latest"], zero["count"]) == (9, 1)
     assert list(unpack(zero["pack"])) == [("b", 9, [])]
     assert (seven["latest"], seven["count"]) == (5, 2)
     assert sorted(unpack(seven["pack"]), key=str) == [("a", 5, ["a", "é"]), (None, 3, None)]
     assert list(unpack(again["pack"][0].as_py())) == [(None, 3, None)]
+    assert [*packed["number"].to_pylist(), *again["number"].to_pylist()] == [0, 1, 2]
+
+
+def test_a_column_determines_which_rows_count() -> None:
+    """The copies of an operation have no keys, and do not count."""
+    rows = pa.RecordBatch.from_pydict({"shard": [0, 0], "time": [5, 9], "keys": [["a"], None]})
+
+    (packed,) = pack_rows([rows], counted="keys")
+
+    assert packed["count"].to_pylist() == [1]
 
 
 def test_one_reader_holds_several_packs() -> None:

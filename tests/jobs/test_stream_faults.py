@@ -26,7 +26,7 @@ from aiowheel.jobs.idle.touch_files import TouchFiles
 from aiowheel.jobs.operations.files import write_events, write_operations
 from aiowheel.jobs.operations.schemas import OUTCOMES
 from aiowheel.jobs.operations.shard_state import count_in_state
-from aiowheel.jobs.operations.stages import STATE_NAME
+from aiowheel.jobs.operations.stages import STATE_NAME, TAKEN_COUNTS
 from aiowheel.jobs.operations.stream import PurgatoryStream, Written
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.sinks import read_batches
@@ -516,34 +516,36 @@ def test_other_shards_are_refused(tmp_path: Path) -> None:
             stream.checkpoint.check(replace(stream, shards=32).settings)
 
 
-def progress(batch: int, **observed: dict[str, int]) -> Any:
-    """Return Spark's report on a micro-batch."""
+def progress(batch: int, operations: int, events: int, *taken: tuple[int, int]) -> Any:
+    """Return Spark's report on a micro-batch: the rows in packs, and the rows taken by shards."""
+    shards = [
+        {"shard": number, **dict(zip(TAKEN_COUNTS, counts, strict=True))}
+        for number, counts in enumerate(taken)
+    ]
+    observed = {
+        "operations_packed": {"packs": [{"number": 0, "count": operations}]},
+        "events_packed": {"packs": [{"number": 1, "count": events}]},
+        "taken": {"shards": shards},
+    }
     return SimpleNamespace(batchId=batch, observedMetrics=observed)
 
 
 def test_the_counts_of_a_batch_are_checked(tmp_path: Path) -> None:
     """Rows read are used, rejected or late; every violation raises with its numbers."""
     stream = purgatory_stream(tmp_path)
-    stream.written[3] = Written(entered=7, outcomes=2, rejects=3)
-    operations = {"rows": 10, "rejected": 2}
-    events = {"rows": 20, "rejected": 1}
-    taken = {"operations": 7, "events": 18}
+    good = Written(entered=7, outcomes=2, rejects=3, rejected_operations=2, rejected_events=1)
+    taken = (3, 18), (4, 0)
 
-    counts = stream.checked_counts(progress(3, operations=operations, events=events, taken=taken))
+    stream.written[3] = good
+    assert stream.checked_counts(progress(3, 8, 19, *taken)) == (10, 20, 2)
 
-    assert counts == (10, 20, 2)
     with pytest.raises(AiowheelError, match="8 operations left the first stage, 7 came to"):
-        stream.checked_counts(
-            progress(3, operations=operations, events=events, taken=taken | {"operations": 8})
-        )
+        stream.checked_counts(progress(3, 8, 19, *taken, (1, 0)))
+    with pytest.raises(AiowheelError, match="batch 3: 6 operations and 18 events were read, 25"):
+        stream.checked_counts(progress(3, 6, 18, *taken))
+    stream.written[3] = good._replace(rejected_events=0)
     with pytest.raises(AiowheelError, match="2 rows were rejected, 3 written to rejects"):
-        stream.checked_counts(
-            progress(3, operations=operations, events=events | {"rejected": 0}, taken=taken)
-        )
-    with pytest.raises(AiowheelError, match="batch 3: of 10 operations and 20 events"):
-        stream.checked_counts(
-            progress(3, operations=operations, events=events, taken=taken | {"events": 20})
-        )
+        stream.checked_counts(progress(3, 8, 19, *taken))
 
 
 def test_the_counts_of_a_run_are_checked(tmp_path: Path) -> None:

@@ -54,8 +54,9 @@ def test_a_batch_is_logged_and_counted() -> None:
     registry = CollectorRegistry()
     registry.register(StreamCollector(listener))
     observed = {
-        "touches": Row(rows=10, rejected=2, irregular=0),
-        "taken": Row(rows=7),
+        "touches": Row(rejected=2, irregular=0),
+        "touches_packed": Row(packs=[Row(number=0, count=5), Row(number=2**33, count=3)]),
+        "taken": Row(shards=[Row(shard=0, taken=4), Row(shard=1, taken=3)]),
     }
     time = {"watermark": "2026-01-01T00:00:00.000Z"}
 

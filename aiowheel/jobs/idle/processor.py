@@ -16,8 +16,8 @@ from aiowheel.readers import Unit
 #: The latest time of a row, in seconds: the year 2223. The time of a flush is later.
 LATEST_SECOND: Final = 8_000_000_000
 
-#: Idle events; and rows without a key that hold the number of touches a shard has taken.
-EVENTS_DDL: Final = "fire bigint, key string, taken bigint"
+#: Idle events; and for each shard a row without a key: the number of touches that it has taken.
+EVENTS_DDL: Final = "fire bigint, key string, shard int, taken bigint"
 
 
 class IdleProcessor(ShardProcessor[IdleShard]):
@@ -42,17 +42,19 @@ class IdleProcessor(ShardProcessor[IdleShard]):
         fire = shard.next_fire()
         return None if fire is None else max(watermark_at(fire, self._unit), watermark_ms + 1)
 
-    def _feed(self, shard: IdleShard, frames: Iterable[pd.DataFrame], settled: int) -> Frames:
+    def _feed(
+        self, number: int, shard: IdleShard, frames: Iterable[pd.DataFrame], settled: int
+    ) -> Frames:
         packs = (data for frame in frames for data in frame["pack"].dropna())
         touches = [touch for data in packs for touch in unpack(data) if touch[0] > settled]
         shard.feed(touches)
-        yield pd.DataFrame({"fire": [0], "key": [None], "taken": [len(touches)]})
+        yield pd.DataFrame({"fire": [0], "key": [None], "shard": [number], "taken": [len(touches)]})
 
     def _emit(
         self,
-        key: Any,  # noqa: ARG002
+        key: Any,
         shard: IdleShard,  # noqa: ARG002
         ends: list[Any],
     ) -> Frames:
         fires, keys = zip(*ends, strict=True)
-        yield pd.DataFrame({"fire": fires, "key": keys}).assign(taken=0)
+        yield pd.DataFrame({"fire": fires, "key": keys}).assign(shard=int(key[0]), taken=0)

@@ -20,6 +20,7 @@ from aiowheel.jobs.idle.processor import EVENTS_DDL, IdleProcessor
 from aiowheel.jobs.idle.touch_files import TOUCHES_DDL, TouchFiles
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.layout import RowTime
+from aiowheel.jobs.spark.observing import observe_packs, observe_taken
 from aiowheel.jobs.spark.processor import by_shard
 from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sinks import BatchFolders, batch_folders
@@ -119,11 +120,11 @@ class IdleStream:
         reader: Any = self.files.reader(self.rejects, self.shards)
         touches = paths.mapInArrow(reader, TOUCHES_DDL).observe(
             "touches",
-            F.sum(F.coalesce("count", F.lit(0)) + F.col("rejected")).alias("rows"),
             F.sum("rejected").alias("rejected"),
             F.sum("irregular").alias("irregular"),
         )
-        return touches.where(F.col("pack").isNotNull()).select(
+        packs = observe_packs(touches.where(F.col("pack").isNotNull()), "touches")
+        return packs.select(
             "shard",
             "pack",
             timestamp("latest", self.files.unit).alias("ts"),
@@ -133,7 +134,7 @@ class IdleStream:
 def detected(packs: DataFrame, timeout: int, unit: Unit, max_lateness_ms: int) -> DataFrame:
     """Select ``fire: bigint, key: string`` of the idle events.
 
-    The number of taken touches, which excludes late ones, is observed under the name "taken".
+    The numbers of taken touches, which exclude late ones, are observed under the name "taken".
 
     Args:
         packs: ``shard``, ``pack`` of ``time`` and ``key``, and its latest time ``ts``; and flushes.
@@ -143,7 +144,7 @@ def detected(packs: DataFrame, timeout: int, unit: Unit, max_lateness_ms: int) -
     """
     rows = with_watermark(packs, max_lateness_ms)
     found = by_shard(rows, IdleProcessor(timeout, unit), EVENTS_DDL)
-    events = found.observe("taken", F.sum("taken").alias("rows"))
+    events = observe_taken(found, F.col("key").isNull(), "taken")
     return events.where(F.col("key").isNotNull()).select("fire", "key")
 
 

@@ -12,6 +12,7 @@ from aiowheel.jobs.idle.parquet_touches import flaw_of_touch
 from aiowheel.jobs.idle.stream import detected
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.layout import RowTime
+from aiowheel.jobs.spark.observing import observe_packs
 from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
 from aiowheel.jobs.spark.processor import shard_of_key
 from aiowheel.jobs.spark.query import start_query
@@ -115,12 +116,11 @@ class IdleTableStream:
         rows = phase.of_input(read_touches(spark, touches, flaw))
         seen = rows.observe(
             "touches",
-            F.count(F.lit(1)).alias("rows"),
             F.count("reason").alias("rejected"),
             F.sum(F.lit(0)).alias("irregular"),
         )
         used = readable(seen).select(shard_of_key(self.shards), F.col("t").alias("time"), "key")
-        packs = used.mapInArrow(pack_rows, PACK_DDL).select(
+        packs = observe_packs(used.mapInArrow(pack_rows, PACK_DDL), "touches").select(
             "shard", "pack", timestamp("latest", self.unit).alias("ts")
         )
         packs = packs.unionByName(flushes(spark, self.checkpoint), allowMissingColumns=True)

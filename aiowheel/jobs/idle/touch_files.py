@@ -8,6 +8,7 @@ import hashlib
 import time as clock
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Self
 from zlib import crc32
@@ -78,14 +79,17 @@ class TouchFiles:
         """Return the function for ``mapInArrow`` that maps a ``path`` to `TOUCHES_DDL`."""
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            numbers = count()
             for batch in batches:
                 for address in batch.column("path").to_pylist():
                     path = Path(address.removeprefix("file:"))
-                    yield from self._read_file(path, rejects, shards)
+                    yield from self._read_file(path, rejects, shards, numbers)
 
         return read
 
-    def _read_file(self, path: Path, rejects: Path, shards: int) -> Iterator[pa.RecordBatch]:
+    def _read_file(
+        self, path: Path, rejects: Path, shards: int, numbers: Iterator[int]
+    ) -> Iterator[pa.RecordBatch]:
         if not path.exists():  # not bad input: Spark has noted the file in its checkpoint
             raise AiowheelError(f"{path}: was there when Spark listed it, and is gone")
         with _RejectsFile(path, rejects) as aside:
@@ -105,7 +109,7 @@ class TouchFiles:
             # skipped, its rows would never be read.
             for batch in rows.batches():
                 if batch.keys:
-                    yield _counted(_packed(batch.times, batch.keys, shards), 0, 0)
+                    yield _counted(_packed(batch.times, batch.keys, shards, numbers), 0, 0)
         nothing = pa.RecordBatch.from_pylist([{}], PACK)
         yield _counted(nothing, rows.rejected, rows.irregular)
 
@@ -152,15 +156,17 @@ class _RejectsFile:
             self._hidden.replace(self._place) if kind is None else self._hidden.unlink()
 
 
-def _packed(times: list[int], keys: list[str], shards: int) -> pa.RecordBatch:
+def _packed(
+    times: list[int], keys: list[str], shards: int, numbers: Iterator[int]
+) -> pa.RecordBatch:
     columns = {"time": pa.array(times, pa.int64()), "key": pa.array(keys, pa.string())}
     encoded = columns["key"].dictionary_encode()
     homes = [crc32(key.encode()) % shards for key in encoded.dictionary.to_pylist()]
     columns["shard"] = pa.array(homes, pa.int32()).take(encoded.indices)
-    return packs_of(pa.RecordBatch.from_pydict(columns))
+    return packs_of(pa.RecordBatch.from_pydict(columns), numbers)
 
 
 def _counted(packs: pa.RecordBatch, rejected: int, irregular: int) -> pa.RecordBatch:
-    for name, count in (("rejected", rejected), ("irregular", irregular)):
-        packs = packs.append_column(name, pa.array([count] * packs.num_rows, pa.int64()))
+    for name, rows in (("rejected", rejected), ("irregular", irregular)):
+        packs = packs.append_column(name, pa.array([rows] * packs.num_rows, pa.int64()))
     return packs

@@ -6,6 +6,7 @@ The rows are distributed over shards by key, then over shards by operation; see 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
@@ -18,9 +19,11 @@ from aiowheel.jobs.operations.stages import (
     EVENTS,
     MATCHED_DDL,
     OUTCOME_DDL,
+    TAKEN_COUNTS,
     DecideOperations,
     MatchKeys,
 )
+from aiowheel.jobs.spark.observing import observe_packs, observe_taken
 from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
 from aiowheel.jobs.spark.processor import by_shard, shard_of_key
 from aiowheel.jobs.spark.watermark import latest_now, timestamp, with_watermark
@@ -41,9 +44,8 @@ def flawed_if_ahead(rows: DataFrame, time: str, unit: Unit, ahead_ms: int) -> Da
 
 
 def counted_sound(rows: DataFrame, name: str) -> DataFrame:
-    """Select the rows without a flaw; observe the numbers of all and of rejected rows as *name*."""
-    counts = (F.count(F.lit(1)).alias("rows"), F.count("flaw").alias("rejected"))
-    return sound(rows.observe(name, *counts))
+    """Select the rows without a flaw; observe the number of the other rows as *name*."""
+    return sound(rows.observe(name, F.count("flaw").alias("rejected")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Settling:
     ) -> DataFrame:
         """Select the columns of `stages.OUTCOME_DDL`.
 
-        The number of taken rows, which excludes late ones, is observed under the name "taken".
+        The numbers of taken rows, which exclude late ones, are observed under the name "taken".
 
         Args:
             operations: Rows without a flaw, from `read_operations`.
@@ -83,12 +85,8 @@ class Settling:
         packs = rows.unionByName(self._timed(events, "events", flushes))
         match = MatchKeys(self.tick, self.unit, self.decided, self.shards)
         matched = by_shard(packs, match, MATCHED_DDL, event_time="ts")
-        taken = matched.observe(
-            "taken",
-            F.sum("taken_operations").alias("operations"),
-            F.sum("taken_events").alias("events"),
-        )
-        rows = taken.where(F.col("operations").isNotNull() | F.col("events").isNotNull())
+        is_report = F.col("operations").isNull() & F.col("events").isNull()
+        rows = observe_taken(matched, is_report, *TAKEN_COUNTS).where(~is_report)
         decide = DecideOperations(self.tick, self.unit, self.decided)
         return by_shard(rows, decide, OUTCOME_DDL)
 
@@ -107,8 +105,11 @@ class Settling:
 
     def _timed(self, rows: DataFrame, kind: str, flushes: DataFrame | None) -> DataFrame:
         """Give packs a watermark; Spark takes the lower of the two streams' watermarks."""
-        packs = rows.mapInArrow(pack_rows, PACK_DDL).select(
-            "shard", "count", timestamp("latest", self.unit).alias("ts"), F.col("pack").alias(kind)
+        # One copy of each operation has its keys; events have none.
+        counted = "keys" if kind == "operations" else "time"
+        packed = rows.mapInArrow(partial(pack_rows, counted=counted), PACK_DDL)
+        packs = observe_packs(packed, kind).select(
+            "shard", timestamp("latest", self.unit).alias("ts"), F.col("pack").alias(kind)
         )
         if flushes is not None:
             packs = packs.unionByName(flushes, allowMissingColumns=True)

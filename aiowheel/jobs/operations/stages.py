@@ -51,7 +51,10 @@ OPERATIONS: Final = pa.schema(
 )
 HITS: Final = pa.schema({"id": pa.string(), "time": pa.int64(), "key": pa.string()})
 
-#: The output of the first stage; rows without a pack hold the numbers of rows taken.
+#: The numbers of rows that a shard of the first stage has taken.
+TAKEN_COUNTS: Final = ("taken_operations", "taken_events")
+#: The output of the first stage: packs for a shard of the second; and for each shard of the first
+#: a row without a pack, which holds these numbers.
 MATCHED_DDL: Final = (
     "ts timestamp, shard int, taken_operations bigint, taken_events bigint, "
     "operations binary, events binary"
@@ -89,13 +92,15 @@ class Stage(ShardProcessor[Shard]):
         # Run at each move of the watermark: hits are emitted and decisions are read.
         return watermark_ms + 1 if len(shard) or shard.events else None
 
-    def _feed(self, shard: Shard, frames: Iterable[pd.DataFrame], settled: int) -> Frames:
+    def _feed(
+        self, number: int, shard: Shard, frames: Iterable[pd.DataFrame], settled: int
+    ) -> Frames:
+        operations: list[Any] = []
+        events: list[Any] = []
         for frame in frames:
-            operations, events = (
-                [row for data in frame[name].dropna() for row in unpack(data)]
-                for name in ("operations", "events")
-            )
-            yield from self._feed_rows(shard, operations, events, settled)
+            for name, rows in (("operations", operations), ("events", events)):
+                rows += [row for data in frame[name].dropna() for row in unpack(data)]
+        yield from self._feed_rows(number, shard, operations, events, settled)
 
     def _decided_before(self) -> set[Decision]:
         """Return the decided operations whose copies in the state can be dropped."""
@@ -103,9 +108,9 @@ class Stage(ShardProcessor[Shard]):
 
     @abstractmethod
     def _feed_rows(
-        self, shard: Shard, operations: list[Any], events: list[Any], settled: int
+        self, number: int, shard: Shard, operations: list[Any], events: list[Any], settled: int
     ) -> Frames:
-        """Feed unpacked rows after *settled* to *shard*; yield rows for the next stage."""
+        """Feed the unpacked rows after *settled* to the shard; yield rows for the next stage."""
 
 
 class MatchKeys(Stage):
@@ -130,7 +135,7 @@ class MatchKeys(Stage):
         return self._seen  # read once per task, because a task serves many shards
 
     def _feed_rows(
-        self, shard: Shard, operations: list[Any], events: list[Any], settled: int
+        self, number: int, shard: Shard, operations: list[Any], events: list[Any], settled: int
     ) -> Frames:
         waiting: list[Operation] = []
         passed_on: list[tuple[Any, ...]] = []
@@ -143,7 +148,7 @@ class MatchKeys(Stage):
         shard.feed(waiting, happened)
         times = [*(row.created for row in waiting), *(row.time for row in happened)]
         if times:
-            yield self._frame([(max(times), 0, len(passed_on), len(happened), None, None)])
+            yield self._frame([(max(times), number, len(passed_on), len(happened), None, None)])
             yield from self._spread(passed_on, OPERATIONS)
 
     def _emit(
@@ -170,8 +175,8 @@ class MatchKeys(Stage):
 
     def _frame(self, rows: list[tuple[Any, ...]]) -> pd.DataFrame:
         times = timestamps([latest for latest, *_ in rows], self._unit)
-        names = ("shard", "taken_operations", "taken_events", "operations", "events")
-        return pd.DataFrame([row[1:] for row in rows], columns=list(names)).assign(ts=times)
+        names = ["shard", *TAKEN_COUNTS, "operations", "events"]
+        return pd.DataFrame([row[1:] for row in rows], columns=names).assign(ts=times)
 
 
 class DecideOperations(Stage):
@@ -179,6 +184,7 @@ class DecideOperations(Stage):
 
     def _feed_rows(
         self,
+        number: int,  # noqa: ARG002 - the first stage states what was taken
         shard: Shard,
         operations: list[Any],
         events: list[Any],

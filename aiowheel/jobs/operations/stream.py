@@ -22,7 +22,7 @@ from aiowheel.jobs.operations.schemas import OUTCOMES, REJECTS
 from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.layout import RowTime
-from aiowheel.jobs.spark.progress import observed
+from aiowheel.jobs.spark.progress import packed_rows, taken_rows
 from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sources import RECORDS_PER_BATCH, Source
 from aiowheel.jobs.spark.stream_run import INTERVAL_MS, Phase
@@ -43,11 +43,15 @@ class Written(NamedTuple):
         entered: Operations that the second stage took.
         outcomes: Outcomes written.
         rejects: Rejects written.
+        rejected_operations: Operations that were rejected.
+        rejected_events: Events that were rejected.
     """
 
     entered: int
     outcomes: int
     rejects: int
+    rejected_operations: int = 0
+    rejected_events: int = 0
 
 
 class Counts(NamedTuple):
@@ -142,7 +146,7 @@ class PurgatoryStream:
         )
         decided = Decided(self.checkpoint.folder / "decided")
         settling = Settling(self.tick, self.unit, self.max_lateness_ms, self.shards, decided)
-        bad = rejects(operations).unionByName(rejects(events))
+        bad = _of(rejects(operations), "operations").unionByName(_of(rejects(events), "events"))
         found = settling.endings(
             counted_sound(operations, "operations"),
             counted_sound(events, "events"),
@@ -161,30 +165,29 @@ class PurgatoryStream:
         Raises:
             AiowheelError: A row of the batch is neither used, nor rejected, nor late.
         """
-        operations, operations_rejected = observed(batch, "operations", "rows", "rejected")
-        events, events_rejected = observed(batch, "events", "rows", "rejected")
-        taken_operations, taken_events = observed(batch, "taken", "operations", "events")
-        late_operations = operations - operations_rejected - taken_operations
-        late_events = events - events_rejected - taken_events
+        taken = taken_rows(batch)
+        operations, events = (packed_rows(batch, name) for name in ("operations", "events"))
+        late = operations + events - taken.total()
         written = self.written[batch.batchId]
         name = f"batch {batch.batchId}"
-        if late_operations < 0 or late_events < 0:
+        if late < 0:
             raise _inconsistency(
-                f"{name}: of {operations:,} operations and {events:,} events "
-                f"{operations_rejected:,} and {events_rejected:,} were rejected, and yet "
-                f"{taken_operations:,} and {taken_events:,} used"
+                f"{name}: {operations:,} operations and {events:,} events were read, "
+                f"{taken.total():,} used"
             )
-        if written.entered != taken_operations:
+        if written.entered != taken["taken_operations"]:
             raise _inconsistency(
-                f"{name}: {taken_operations:,} operations left the first stage, "
+                f"{name}: {taken['taken_operations']:,} operations left the first stage, "
                 f"{written.entered:,} came to the second"
             )
-        rejected = operations_rejected + events_rejected
+        rejected = written.rejected_operations + written.rejected_events
         if written.rejects != rejected:
             raise _inconsistency(
                 f"{name}: {rejected:,} rows were rejected, {written.rejects:,} written to rejects"
             )
-        return Counts(operations, events, late_operations + late_events)
+        return Counts(
+            operations + written.rejected_operations, events + written.rejected_events, late
+        )
 
     def count_pending(self, spark: SparkSession) -> int:
         """Count the pending operations after the last finished micro-batch."""
@@ -240,19 +243,26 @@ class PurgatoryStream:
         def write(frame: DataFrame, batch_id: int) -> None:
             frame.persist()  # otherwise the stages run once per output table
             try:
-                entered = frame.select(F.sum("entered")).first()
+                is_of = [F.count_if(F.col("of") == name) for name in ("operations", "events")]
+                counts = frame.select(F.sum("entered"), *is_of).first() or (0, 0, 0)
                 ended = frame.where(F.col("outcome").isNotNull()).select(*OUTCOMES.names)
                 bad = frame.where(F.col("reason").isNotNull()).select(*REJECTS.names)
                 self.written[batch_id] = Written(
-                    entered=int(entered[0] or 0) if entered else 0,
+                    entered=int(counts[0] or 0),
                     outcomes=outcomes.write(ended, batch_id),
                     rejects=refused.write(bad, batch_id),
+                    rejected_operations=int(counts[1]),
+                    rejected_events=int(counts[2]),
                 )
             finally:
                 frame.unpersist()
             decided.forget()
 
         return write
+
+
+def _of(rejects: DataFrame, table: str) -> DataFrame:
+    return rejects.withColumn("of", F.lit(table))
 
 
 def _inconsistency(numbers: str) -> AiowheelError:

@@ -109,8 +109,9 @@ def settle_operations(
         watermarks of both tables have passed it; operations pending when the stream ends have no
         row. Rows more than one day in the future are rejected: they would advance the watermark
         beyond rows still to come. Each micro-batch of ``endings`` observes, under the names
-        "operations" and "events", how many ``rows`` each table had and how many were ``rejected``,
-        and under "taken" how many of the others were not late.
+        "operations" and "events", how many rows of each table were ``rejected``, under
+        "operations_packed" and "events_packed" how many of the others were read, and under "taken"
+        how many were not late; the last three as sets, see `StreamListener` for the sums.
 
     Raises:
         TypeError: A column has another type, or *unit* is missing for streams.

@@ -8,28 +8,46 @@ stream in one binary value, and few large rows are moved instead of many small o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: A pack of rows: its shard, the latest time of its rows, their number, and the rows.
-PACK_DDL: Final = "shard int, latest bigint, count bigint, pack binary"
+#: A pack of rows: its shard, the latest time of its rows, how many of them count, its number in the
+#: task, and the rows.
+PACK_DDL: Final = "shard int, latest bigint, count bigint, number bigint, pack binary"
 PACK: Final = pa.schema(
-    {"shard": pa.int32(), "latest": pa.int64(), "count": pa.int64(), "pack": pa.binary()}
+    {
+        "shard": pa.int32(),
+        "latest": pa.int64(),
+        "count": pa.int64(),
+        "number": pa.int64(),
+        "pack": pa.binary(),
+    }
 )
 
 
-def pack_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pack rows with a ``shard`` and a ``time``, for `mapInArrow`; the column order is kept."""
+def pack_rows(batches: Iterable[pa.RecordBatch], counted: str = "time") -> Iterator[pa.RecordBatch]:
+    """Pack rows with a ``shard`` and a ``time``, for `mapInArrow`; the column order is kept.
+
+    The count of a pack is the number of its rows in which the column *counted* is not null.
+    """
+    numbers = count()
     for batch in batches:
         if batch.num_rows:
-            yield packs_of(batch)
+            yield packs_of(batch, numbers, counted)
 
 
-def packs_of(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Pack at least one row with a ``shard`` and a ``time``."""
+def packs_of(rows: pa.RecordBatch, numbers: Iterator[int], counted: str = "time") -> pa.RecordBatch:
+    """Pack at least one row with a ``shard`` and a ``time``; see `pack_rows`.
+
+    Args:
+        rows: The rows.
+        numbers: The numbers of the packs of this task.
+        counted: The column whose values are counted.
+    """
     ordered = rows.take(pc.sort_indices(rows.column("shard")))
     shards = ordered.column("shard").to_numpy()
     begins = np.flatnonzero(np.diff(shards, prepend=-1))
@@ -41,7 +59,8 @@ def packs_of(rows: pa.RecordBatch) -> pa.RecordBatch:
     columns = {
         "shard": shards[begins],
         "latest": [pc.max(part.column("time")).as_py() for part in parts],
-        "count": [part.num_rows for part in parts],
+        "count": [part.num_rows - part.column(counted).null_count for part in parts],
+        "number": [next(numbers) for _ in parts],
         "pack": [_stream_of(part) for part in parts],
     }
     return pa.RecordBatch.from_pydict(columns, PACK)

@@ -73,7 +73,7 @@ class ShardProcessor(StatefulProcessor, Generic[ShardT]):
         """Feed the shard's new rows, all of one micro-batch, and settle it."""
         shard = self._loaded()
         settled = frontier(int(timerValues.getCurrentWatermarkInMs()), self._unit)
-        yield from self._feed(shard, rows, settled)
+        yield from self._feed(int(key[0]), shard, rows, settled)
         yield from self._settle(key, shard, timerValues)
 
     def handleExpiredTimer(  # noqa: N802
@@ -130,8 +130,13 @@ class ShardProcessor(StatefulProcessor, Generic[ShardT]):
         """
 
     @abstractmethod
-    def _feed(self, shard: ShardT, frames: Iterable[pd.DataFrame], settled: int) -> Frames:
-        """Feed the rows after *settled* to *shard*; yield rows that are emitted at once."""
+    def _feed(
+        self, number: int, shard: ShardT, frames: Iterable[pd.DataFrame], settled: int
+    ) -> Frames:
+        """Feed the rows after *settled* to the shard; yield rows that are emitted at once.
+
+        One of them states the shard's *number* and how many rows it has taken.
+        """
 
     @abstractmethod
     def _emit(self, key: Any, shard: ShardT, ends: list[Any]) -> Frames:

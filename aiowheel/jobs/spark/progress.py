@@ -1,20 +1,24 @@
 """The counts of a micro-batch, from Spark's progress report. Rank 5; imports no Spark.
 
-The streams observe the numbers of rows read, rejected and taken under the names below. Rows that
-are neither taken nor rejected came too late. Spark's own operators count the late rows that they
-drop.
+The streams observe the numbers of rows rejected, of rows in packs and of rows taken, under the
+names below; see `observing`. Rows of a pack that no shard has taken came too late. Spark's own
+operators count the late rows that they drop.
+
+The numbers are exact, except that a task that is repeated after the loss of an executor counts the
+rows that it rejects again.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-#: Observed on reading, with the columns ``rows`` (all rows) and ``rejected``.
+#: Observed on reading, with the column ``rejected``.
 TABLES: Final = ("touches", "operations", "events")
-#: Observed after late rows have been dropped; its ``rows`` are touches.
+#: Observed on the output of the shards, with the column ``shards``.
 TAKEN: Final = "taken"
 
 
@@ -37,14 +41,38 @@ def batch_counts(batch: StreamingQueryProgress) -> BatchCounts:
     if not any(name in batch.observedMetrics for name in (*TABLES, TAKEN)):
         dropped = sum(int(state.numRowsDroppedByWatermark) for state in batch.stateOperators)
         return BatchCounts(int(batch.numInputRows), 0, dropped)
-    read = [observed(batch, name, "rows", "rejected") for name in TABLES]
-    rows, rejected = (sum(counts) for counts in zip(*read, strict=True))
-    taken = batch.observedMetrics.get(TAKEN)
-    used = 0 if taken is None else sum(int(count or 0) for count in taken)
-    return BatchCounts(rows, rejected, rows - rejected - used)
+    rejected = sum(observed(batch, name, "rejected")[0] for name in TABLES)
+    packed = sum(packed_rows(batch, name) for name in TABLES)
+    return BatchCounts(packed + rejected, rejected, packed - taken_rows(batch).total())
 
 
 def observed(batch: StreamingQueryProgress, name: str, *counts: str) -> list[int]:
     """Return the numbers observed under *name*; 0 for a batch without rows."""
     row = batch.observedMetrics.get(name)
     return [int(row[count] or 0) if row else 0 for count in counts]
+
+
+def packs_of_table(table: str) -> str:
+    """Return the name under which the packs of a table are observed, in the column ``packs``."""
+    return f"{table}_packed"
+
+
+def packed_rows(batch: StreamingQueryProgress, table: str) -> int:
+    """Return the number of rows in the packs of a table."""
+    return sum(int(row["count"] or 0) for row in _rows(batch, packs_of_table(table), "packs"))
+
+
+def taken_rows(batch: StreamingQueryProgress) -> Counter[str]:
+    """Return the numbers of rows that the shards have taken, by the name of the count."""
+    totals: Counter[str] = Counter()
+    for row in _rows(batch, TAKEN, "shards"):
+        totals.update(row)
+    del totals["shard"]
+    return totals
+
+
+def _rows(batch: StreamingQueryProgress, name: str, column: str) -> list[dict[str, Any]]:
+    """Return an observed set; its rows are dictionaries in a report that was read as JSON."""
+    row = batch.observedMetrics.get(name)
+    rows: Any = (row[column] if row else None) or ()
+    return [each if isinstance(each, dict) else each.asDict() for each in rows]

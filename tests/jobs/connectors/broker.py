@@ -75,8 +75,10 @@ class Broker:
         )
         self._output = folder / "output"
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        tool = self._command("kafka.tools.StorageTool", "format", "-t", cluster, "-c")
-        subprocess.run([*tool, self._properties], check=True, capture_output=True, timeout=60)
+        # One word, because an identifier that begins with a dash would be taken for an option.
+        arguments = f"--cluster-id={cluster}", f"--config={self._properties}"
+        tool = self._command("kafka.tools.StorageTool", "format", *arguments)
+        subprocess.run(tool, check=True, capture_output=True, timeout=60)
 
     def __enter__(self) -> Self:
         """Start the broker."""
