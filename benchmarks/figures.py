@@ -1,7 +1,7 @@
 """Convert the results of `aiowheel bench` to the page of figures.
 
 Run:
-    python benchmarks/figures.py aiowheel-bench/*.json > docs/explanation/figures.md
+    python -m benchmarks.figures aiowheel-bench/*.json > docs/explanation/figures.md
 """
 
 import json

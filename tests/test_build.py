@@ -15,6 +15,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
+from hatchling.builders.sdist import SdistBuilder
+from hatchling.builders.wheel import WheelBuilder
 
 import aiowheel
 from aiowheel._build import build_info, fingerprint
@@ -271,6 +273,19 @@ def members(project: Path, wheel: str) -> list[str]:
     """Return the file names inside a wheel."""
     with zipfile.ZipFile(project / wheel) as archive:
         return archive.namelist()
+
+
+def test_the_wheel_has_only_the_package_and_the_sdist_all() -> None:
+    """Users install no benchmark and no example; the sdist has both."""
+    wheel, sdist = (
+        {file.distribution_path for file in builder(str(ROOT)).recurse_included_files()}
+        for builder in (WheelBuilder, SdistBuilder)
+    )
+
+    assert {name.partition("/")[0] for name in wheel} == {"aiowheel", "_aiowheel_pytestplugin.py"}
+    assert {"aiowheel/__main__.py", "aiowheel/cli/_checkout.py"} <= wheel
+    assert {"benchmarks/commands.py", "examples/demo/command.py"} <= sdist
+    assert wheel <= sdist
 
 
 HOT = '''"""A module."""

@@ -47,7 +47,6 @@ RANK = {
     "testing": 4,
     "trace": 4,
     "_progress": 5,
-    "bench": 5,
     "jobs": 5,
     "serve": 5,
     "cli": 5,
@@ -198,6 +197,14 @@ def test_rank_0_imports_no_loop_and_no_clock() -> None:
 def test_the_core_needs_only_the_core_dependencies() -> None:
     """Ranks 0 to 3 can be imported without any extra installed."""
     assert imported_tops(3) - sys.stdlib_module_names - CORE_DEPENDENCIES == set()
+
+
+def test_the_package_imports_no_other_folder_of_the_checkout() -> None:
+    """The wheel has only the package; the command line finds the other folders by their paths."""
+    folders = {"benchmarks", "examples", "tests", "tools"}
+
+    assert {path.name for path in ROOT.iterdir()} >= folders
+    assert imported_tops(max(RANK.values())) & folders == set()
 
 
 def test_every_module_has_a_docstring() -> None:

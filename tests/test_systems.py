@@ -21,11 +21,10 @@ pytestmark = pytest.mark.one_build
 
 ROOT = Path(__file__).parent.parent
 TESTS = ROOT / "tests"
-# `aiowheel bench` measures with features of Linux: /proc, process groups, limits.
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for path in sorted((ROOT / "aiowheel").rglob("*.py"))
-    if "bench" not in path.parts and path.name != "__main__.py"
+    if path.name != "__main__.py"
 ]
 
 #: Missing names of modules that every system has; macOS lacks the first line as well.

@@ -2,14 +2,13 @@
 
 A subcommand is a plain function, or a typer application with subcommands of its own, in a file of
 the same name (`idle` in `idle.py`). The function itself imports heavy modules, so that
-`aiowheel --help` is quick.
+`aiowheel --help` is quick. The code of `CHECKOUT_COMMANDS` is outside the package.
 """
 
 import re
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from io import TextIOWrapper
 from typing import Annotated
 
@@ -17,6 +16,7 @@ import typer
 
 from aiowheel._build import __version__
 from aiowheel._printable import printable
+from aiowheel.cli._checkout import CHECKOUT_COMMANDS
 from aiowheel.cli._signals import signals_kept, terminated_like_interrupted
 from aiowheel.errors import AiowheelError, BadInputError
 
@@ -35,6 +35,8 @@ COMMANDS = (
     "durable",
     "doctor",
 )
+
+_ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -84,15 +86,20 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 
 def build_app(names: Iterable[str]) -> typer.Typer:
-    """Return a typer application of the subcommands *names* that exist."""
+    """Return a typer application of the subcommands *names*."""
     # Without rich markup the help is quick, and is plain text in pipes and with NO_COLOR.
     app = typer.Typer(rich_markup_mode=None)
     app.callback()(_aiowheel)
     for name in names:
-        module = f"aiowheel.cli.{name}"
-        if find_spec(module) is None:
+        elsewhere = CHECKOUT_COMMANDS.get(name)
+        if elsewhere is not None and not elsewhere.is_here:
+            refuse = app.command(name, help=elsewhere.help, context_settings=_ANY_ARGUMENTS)
+            refuse(elsewhere.refuse)
             continue
-        command = getattr(import_module(module), name)
+        if elsewhere is None:
+            command = getattr(import_module(f"aiowheel.cli.{name}"), name)
+        else:
+            command = elsewhere.load()
         if isinstance(command, typer.Typer):  # it has subcommands
             app.add_typer(command, name=name)
         else:

@@ -6,7 +6,7 @@ from time import monotonic
 
 import pytest
 
-from aiowheel.bench.workloads.contenders import open_contender
+from benchmarks.workloads.contenders import open_contender
 
 pytestmark = pytest.mark.one_build
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from aiowheel.bench import idle, longpoll
-from aiowheel.bench.baselines import long_polls
-from aiowheel.bench.workloads.server_counts import ServerCounts
-from aiowheel.bench.workloads.silence import DESIGNS
 from aiowheel.cli import run
 from aiowheel.testing import VirtualClock
+from benchmarks import idle, longpoll
+from benchmarks.baselines import long_polls
+from benchmarks.workloads.server_counts import ServerCounts
+from benchmarks.workloads.silence import DESIGNS
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
 
@@ -46,7 +46,7 @@ async def test_every_design_closes_a_silent_connection(
 GIVEN_UP = """
 from pathlib import Path
 from time import sleep
-from aiowheel.bench._side import Side, Worker
+from benchmarks._side import Side, Worker
 
 with Worker(Side("given up", {workload!r}, {arguments!r})) as worker:
     process = worker._process

@@ -7,13 +7,13 @@ from contextlib import nullcontext
 
 import pytest
 
-from aiowheel.bench import durable
-from aiowheel.bench._postgres import PostgresMissingError, postgres_server
-from aiowheel.bench._report import Report
-from aiowheel.bench._rounds import Series
-from aiowheel.bench._side import Side
-from aiowheel.bench.workloads import durable_peers
 from aiowheel.cli import run
+from benchmarks import durable
+from benchmarks._postgres import PostgresMissingError, postgres_server
+from benchmarks._report import Report
+from benchmarks._rounds import Series
+from benchmarks._side import Side
+from benchmarks.workloads import durable_peers
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.thorough]
 

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from aiowheel.bench import _postgres
-from aiowheel.bench._postgres import PostgresMissingError, postgres_server
 from aiowheel.errors import AiowheelError
+from benchmarks import _postgres
+from benchmarks._postgres import PostgresMissingError, postgres_server
 
 pytestmark = pytest.mark.one_build
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from aiowheel._build import accelerated
-from aiowheel.bench import loop, purgatory, purgatory_micro, timer, wheel
-from aiowheel.bench._loops import loops_here, other_loops
 from aiowheel.cli import run
+from benchmarks import loop, purgatory, purgatory_micro, timer, wheel
+from benchmarks._loops import loops_here, other_loops
 
 pytestmark = [pytest.mark.one_build, pytest.mark.slow]
 BUILDS = ["aiowheel", "aiowheel pure"] if accelerated() else ["aiowheel"]

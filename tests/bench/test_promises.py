@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from aiowheel.bench import purgatory, purgatory_micro, timer
-from aiowheel.bench._compare import judge_firing
-from aiowheel.bench._report import Report
-from aiowheel.bench._rounds import Series
-from aiowheel.bench._side import Figures, Side
+from benchmarks import purgatory, purgatory_micro, timer
+from benchmarks._compare import judge_firing
+from benchmarks._report import Report
+from benchmarks._rounds import Series
+from benchmarks._side import Figures, Side
 
 pytestmark = pytest.mark.one_build
 

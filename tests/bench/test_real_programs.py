@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from aiowheel.bench import programs
-from aiowheel.bench._postgres import PostgresMissingError
-from aiowheel.bench._redis import RedisMissingError, redis_server
-from aiowheel.bench._report import Report
-from aiowheel.bench._rounds import Series
-from aiowheel.bench._side import Figures, Side
-from aiowheel.bench.workloads import programs as workloads
 from aiowheel.cli import run
 from aiowheel.errors import AiowheelError
+from benchmarks import programs
+from benchmarks._postgres import PostgresMissingError
+from benchmarks._redis import RedisMissingError, redis_server
+from benchmarks._report import Report
+from benchmarks._rounds import Series
+from benchmarks._side import Figures, Side
+from benchmarks.workloads import programs as workloads
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 TINY = replace(programs.QUICK, requests=10, at_once=2, standing=1, connections=3)

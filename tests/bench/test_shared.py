@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from aiowheel.bench import shared
-from aiowheel.bench._postgres import PostgresMissingError, find_program, postgres_server
-from aiowheel.bench._redis import RedisMissingError, redis_server
-from aiowheel.bench._report import Report
-from aiowheel.bench._rounds import Series
-from aiowheel.bench._side import Figures, Side
-from aiowheel.bench.workloads import shared as workloads
-from aiowheel.bench.workloads import shared_idle as idle_keys
-from aiowheel.bench.workloads import shared_pgbench as pgbench
 from aiowheel.cli import run
+from benchmarks import shared
+from benchmarks._postgres import PostgresMissingError, find_program, postgres_server
+from benchmarks._redis import RedisMissingError, redis_server
+from benchmarks._report import Report
+from benchmarks._rounds import Series
+from benchmarks._side import Figures, Side
+from benchmarks.workloads import shared as workloads
+from benchmarks.workloads import shared_idle as idle_keys
+from benchmarks.workloads import shared_pgbench as pgbench
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 

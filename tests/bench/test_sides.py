@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from aiowheel.bench import _loops, loop, timer
-from aiowheel.bench._compare import MOST_CANCELLED, Line, own_side
-from aiowheel.bench._loops import checked_side, loop_factory, other_loops
 from aiowheel.cli import run
 from aiowheel.errors import BadInputError
+from benchmarks import _loops, loop, timer
+from benchmarks._compare import MOST_CANCELLED, Line, own_side
+from benchmarks._loops import checked_side, loop_factory, other_loops
+from benchmarks._side import Side, Worker
 
 pytestmark = pytest.mark.one_build
 
@@ -37,6 +38,19 @@ def test_a_side_may_be_a_module_of_the_current_folder(
     (tmp_path / "loop_of_mine.py").write_text("from asyncio import new_event_loop as make\n")
 
     assert checked_side("loop_of_mine:make") == "loop_of_mine:make"
+
+
+@pytest.mark.slow
+def test_a_side_runs_this_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package `benchmarks` of the current folder or of `PYTHONPATH` belongs to other projects."""
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks/__init__.py").write_text("raise SystemExit('another project')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    side = Side("one", "passive:churn", {"kind": "heap", "pending": 5, "operations": 5})
+    with Worker(side) as worker:
+        assert worker.ask().keys() == {"pair", "pair_empty", "replace", "replace_empty"}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +118,7 @@ def test_zuvloop_is_measured_from_python_3_14_on(monkeypatch: pytest.MonkeyPatch
 def test_an_additional_side_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both timers are measured, aiowheel's and the loop's own; there is no wheel loop above it."""
     side = "asyncio:SelectorEventLoop"
-    monkeypatch.setattr("aiowheel.bench._compare.other_loops", list)
+    monkeypatch.setattr("benchmarks._compare.other_loops", list)
 
     timers = timer.run(timer.TimerPlan((5,), 100, rounds=1, only="timeout", sides=(side,)))
     loops = loop.run(loop.LoopPlan((5,), 100, rounds=1, only="timeout", sides=(side,)))

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from aiowheel.bench._summary import panels_of
-from aiowheel.cli._bench_file import publish_summary
+from benchmarks._publish import publish_summary
+from benchmarks._summary import panels_of
 
 pytestmark = pytest.mark.one_build
 

@@ -22,14 +22,14 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("pyarrow")
 
 from aiowheel.cli import run
-from aiowheel.cli._demo import _descriptors, _hold, _needs, _plan
-from aiowheel.cli._demo._checks import EARLY, check, crowd_sums, hold_sums, outcome_sums
-from aiowheel.cli._demo._connection import HttpConnection
-from aiowheel.cli._demo._crowd import CrowdResult, run_crowd
-from aiowheel.cli._demo._hold import HoldResult, run_hold
-from aiowheel.cli._demo._plan import CrowdPlan, HoldPlan
 from aiowheel.testing import VirtualClockEventLoop
 from aiowheel.trace import read_trace
+from examples.demo import _descriptors, _hold, _needs, _plan
+from examples.demo._checks import EARLY, check, crowd_sums, hold_sums, outcome_sums
+from examples.demo._connection import HttpConnection
+from examples.demo._crowd import CrowdResult, run_crowd
+from examples.demo._hold import HoldResult, run_hold
+from examples.demo._plan import CrowdPlan, HoldPlan
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
@@ -90,7 +90,7 @@ QUICK_DEMO = f"""
 import sys
 from functools import partial
 from aiowheel.cli import run
-from aiowheel.cli._demo import _plan
+from examples.demo import _plan
 _plan.CrowdPlan = partial(_plan.CrowdPlan, **{QUICK_CROWD})
 _plan.HoldPlan = partial(_plan.HoldPlan, **{QUICK_HOLD})
 sys.exit(run(["demo", *sys.argv[1:]]))

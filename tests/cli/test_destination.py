@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from aiowheel.bench import wheel
-from aiowheel.bench._report import Report
 from aiowheel.cli import run
 from aiowheel.cli._destination import check_destination, check_folder
 from aiowheel.errors import BadInputError
+from benchmarks import wheel
+from benchmarks._report import Report
 
 pytestmark = pytest.mark.one_build
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from aiowheel.cli import run
-from aiowheel.cli._demo import _run
 from aiowheel.cli._signals import terminated_like_interrupted
+from examples.demo import _run
 
 pytestmark = [
     pytest.mark.one_build,

@@ -20,9 +20,14 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "benchmarks/README.md",
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
-SOURCES = sorted((ROOT / "aiowheel").rglob("*.py"))
+SOURCES = sorted(
+    path
+    for folder in ("aiowheel", "benchmarks", "examples/demo")
+    for path in (ROOT / folder).rglob("*.py")
+)
 EVERYWHERE = (
     r"for whoever",
     r"no ?body",

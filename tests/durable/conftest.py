@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aiowheel.bench._postgres import PostgresMissingError, postgres_server
+from benchmarks._postgres import PostgresMissingError, postgres_server
 
 _numbers = count()
 

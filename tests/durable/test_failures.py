@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from aiowheel.bench._postgres import PostgresMissingError
 from aiowheel.durable import DurableTimers, NewTimer, PostgresStore, SQLiteStore, StoreError
+from benchmarks._postgres import PostgresMissingError
 from tests.shared.servers import PostgresServer, postgres_that_stops
 
 from .links import Fired, pages_read, until

@@ -18,7 +18,14 @@ from pathlib import Path
 from .patches import ROOT, Planted, all_planted
 
 SEEDS = 1000
-_COPIED = ("aiowheel", "tests", "examples", "pyproject.toml", "_aiowheel_pytestplugin.py")
+_COPIED = (
+    "aiowheel",
+    "benchmarks",
+    "tests",
+    "examples",
+    "pyproject.toml",
+    "_aiowheel_pytestplugin.py",
+)
 _LIMIT = 600  # seconds for one program, which a bug may make hang
 
 

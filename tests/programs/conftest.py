@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import aiowheel
-from aiowheel.bench._postgres import PostgresMissingError, postgres_server
 from aiowheel.loop import LoopHandle, WheelEventLoopMixin
+from benchmarks._postgres import PostgresMissingError, postgres_server
 
 Main = Callable[[], Coroutine[Any, Any, None]]
 

@@ -24,9 +24,9 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("websockets")
 pytest.importorskip("prometheus_client")
 
-from aiowheel.bench._postgres import PostgresMissingError, postgres_server
-from aiowheel.bench._redis import RedisMissingError, redis_server
 from aiowheel.serve import Limits, TopicApp
+from benchmarks._postgres import PostgresMissingError, postgres_server
+from benchmarks._redis import RedisMissingError, redis_server
 
 NUMBERS = itertools.count()
 Serving = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from aiowheel import Purgatory
-from aiowheel.bench._postgres import PostgresMissingError
-from aiowheel.bench._redis import RedisMissingError
 from aiowheel.shared import CounterStore, SharedCounters
+from benchmarks._postgres import PostgresMissingError
+from benchmarks._redis import RedisMissingError
 
 from .servers import PostgresServer, RedisServer, postgres_that_stops, redis_that_stops
 

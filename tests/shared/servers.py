@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from aiowheel.bench import _postgres
-from aiowheel.bench._redis import RedisMissingError
+from benchmarks import _postgres
+from benchmarks._redis import RedisMissingError
 
 PATIENCE = 60.0  # seconds; long enough for a slow machine
 

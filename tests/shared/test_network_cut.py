@@ -9,9 +9,9 @@ from collections.abc import Generator
 
 import pytest
 
-from aiowheel.bench._postgres import PostgresMissingError
-from aiowheel.bench._redis import RedisMissingError
 from aiowheel.shared import CounterStore, PostgresCounters, RedisCounters
+from benchmarks._postgres import PostgresMissingError
+from benchmarks._redis import RedisMissingError
 
 from .island import Island, IslandMissingError, island
 from .losses import losses

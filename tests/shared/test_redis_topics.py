@@ -17,10 +17,10 @@ from redis.asyncio import Redis
 from redis.asyncio.connection import Connection
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from aiowheel.bench._redis import RedisMissingError
 from aiowheel.errors import BadInputError, StoreUnavailableError
 from aiowheel.serve import Limits, TopicApp
 from aiowheel.serve._redis_topics import RedisTopics
+from benchmarks._redis import RedisMissingError
 
 from .servers import (
     PATIENCE,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from aiowheel.bench._postgres import postgres_server
+from benchmarks._postgres import postgres_server
 from tests.shared.servers import redis_that_stops
 
 ROOT = Path(__file__).parent.parent.parent

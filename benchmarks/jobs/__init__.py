@@ -1,0 +1,1 @@
+"""Programs that measure the Spark jobs of `aiowheel idle` and `aiowheel purgatory`."""
