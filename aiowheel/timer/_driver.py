@@ -7,9 +7,9 @@ driver.
 from __future__ import annotations
 
 import time
-from asyncio import AbstractEventLoop, BaseEventLoop, CancelledError
+from asyncio import AbstractEventLoop, BaseEventLoop, CancelledError, Task
 from asyncio.events import _get_running_loop
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from functools import partial
 from threading import current_thread
@@ -480,11 +480,17 @@ class Bell:
         return self
 
     def __next__(self) -> Bell:
+        if self.has_rung():
+            raise StopIteration
+        return self
+
+    def has_rung(self) -> bool:
+        """Return whether the wait of the task has ended; if not, the wait begins."""
         if self._yielded or self._rung:
             self._yielded = self._rung = False
-            raise StopIteration
+            return True
         self._yielded = self._asyncio_future_blocking = True
-        return self
+        return False
 
     # --- the methods of a future ------------------------------------------------------------
 
@@ -515,3 +521,86 @@ class Bell:
         """Return None, or raise the cancellation."""
         if self._cancelled:
             raise CancelledError
+
+
+class DriverCoroutine:
+    """The coroutine of a driver task: `while True: await bell; driver.run_slice()`.
+
+    It is an object with the methods of a coroutine, because the code of an `async def` that
+    suspends cannot be compiled (see `_closing`), and is slow after a sleep.
+    """
+
+    def __init__(self, driver: LoopDriver, bell: Bell) -> None:
+        self._driver = driver
+        self._bell = bell
+
+    def send(self, value: object) -> Bell:  # noqa: ARG002 - a coroutine's parameter
+        """Run a slice for each ring, and return the bell, which the task awaits."""
+        while self._bell.has_rung():
+            self._driver.run_slice()
+        return self._bell
+
+    def throw(self, error: BaseException) -> Bell:
+        """Raise *error*, such as the cancellation of the task, which ends the coroutine."""
+        raise error
+
+    def close(self) -> None:
+        """Do nothing: the coroutine holds nothing open."""
+
+    # For a task factory that wraps the coroutine in another one.
+
+    def __await__(self) -> Generator[Bell, None, None]:
+        return cast("Generator[Bell, None, None]", self)
+
+    def __iter__(self) -> DriverCoroutine:
+        return self
+
+    def __next__(self) -> Bell:
+        return self.send(None)
+
+
+class DriverTask:
+    """The task of a driver: it awaits the alarm and runs one slice for each.
+
+    The task starts again after a cancellation of all tasks, and after a KeyboardInterrupt in a
+    callback, so that no deadline is lost.
+    """
+
+    def __init__(self, driver: LoopDriver) -> None:
+        self._driver = driver
+        self._stopping = False
+        self._start()
+
+    def _start(self) -> None:
+        loop = self._driver.own_loop
+        bell = Bell(loop)
+        self._driver.on_wake = bell.ring
+        # An empty context, because a copy of the creator's context would keep its values alive.
+        context = Context()
+        coroutine = cast("Coroutine[Any, Any, None]", DriverCoroutine(self._driver, bell))
+        self._task: Task[None] = loop.create_task(
+            coroutine, name="aiowheel-driver", context=context
+        )
+        self._task.add_done_callback(self._on_done, context=context)
+
+    def _on_done(self, task: Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if self._stopping or self._driver.own_loop.is_closed():
+            return
+        self._start()
+        self._driver.wake_again()
+        if error is not None:  # a cancellation is not logged: `asyncio.run` cancels every task
+            emit("aiowheel.driver_restarted", reason=repr(error))
+
+    def abandon(self) -> None:
+        """End the task without waiting for it; finalizers call this in any thread."""
+        self._stopping = True
+        loop = self._driver.own_loop
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._task.cancel, context=Context())
+
+    def cancel(self) -> Task[None]:
+        """End the task, and return it, so that the caller can wait for its end."""
+        self._stopping = True
+        self._task.cancel()
+        return self._task

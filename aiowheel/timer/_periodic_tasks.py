@@ -1,7 +1,7 @@
 """The tasks in which the coroutines of periodic calls run. Rank 1.
 
 They run in one task group, whose task is not the driver task: a restart of the driver task must not
-cancel them. This module is interpreted, like every coroutine that suspends; see `_driver_task.py`.
+cancel them. This module is interpreted, like every coroutine that suspends; see `_closing.py`.
 """
 
 from __future__ import annotations

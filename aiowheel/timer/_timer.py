@@ -15,8 +15,14 @@ from aiowheel._arguments import checked_choice, safe_repr
 from aiowheel._types import Clock, Count, Delay, Missed
 from aiowheel._units import delay_to_ns, ns_to_seconds
 from aiowheel.errors import TimerClosedError
-from aiowheel.timer._driver import BoottimeDriver, Driver, LoopDriver, boottime_clock
-from aiowheel.timer._driver_task import DriverTask, close_timer
+from aiowheel.timer._closing import close_timer
+from aiowheel.timer._driver import (
+    BoottimeDriver,
+    Driver,
+    DriverTask,
+    LoopDriver,
+    boottime_clock,
+)
 from aiowheel.timer._handle import TimerHandle, armed_after, armed_at
 from aiowheel.timer._periodic import Periodic, Schedule
 from aiowheel.timer._periodic_tasks import PeriodicTasks

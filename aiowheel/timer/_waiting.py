@@ -1,6 +1,6 @@
 """Coroutines that wait on the wheel: `sleep`, `wait_for` and `interval`. Rank 1.
 
-This module is interpreted, like every coroutine that suspends; see `_driver_task.py`.
+This module is interpreted, like every coroutine that suspends; see `_closing.py`.
 """
 
 from __future__ import annotations
