@@ -4,6 +4,8 @@ wheel: the passive timing wheel. timer: the wheel on an event loop. purgatory: o
 for a condition or a timeout. recipes: ready-made tools for servers.
 """
 
+from typing import TYPE_CHECKING
+
 from aiowheel._build import BuildInfo as BuildInfo
 from aiowheel._build import __version__ as __version__
 from aiowheel._build import accelerated as _accelerated
@@ -14,9 +16,6 @@ from aiowheel.errors import IdleDetectorClosedError as IdleDetectorClosedError
 from aiowheel.errors import PurgatoryClosedError as PurgatoryClosedError
 from aiowheel.errors import PurgatoryFullError as PurgatoryFullError
 from aiowheel.errors import TimerClosedError as TimerClosedError
-from aiowheel.loop import WheelEventLoopMixin as WheelEventLoopMixin
-from aiowheel.loop import new_event_loop as new_event_loop
-from aiowheel.loop import run as run
 from aiowheel.purgatory import DelayedOperation as DelayedOperation
 from aiowheel.purgatory import Outcome as Outcome
 from aiowheel.purgatory import Purgatory as Purgatory
@@ -46,8 +45,37 @@ from aiowheel.wheel import TimerEntry as TimerEntry
 from aiowheel.wheel import TimingWheel as TimingWheel
 from aiowheel.wheel import WheelStatistics as WheelStatistics
 
+if TYPE_CHECKING:
+    from aiowheel.loop import WheelEventLoopMixin as WheelEventLoopMixin
+    from aiowheel.loop import new_event_loop as new_event_loop
+    from aiowheel.loop import run as run
+
 #: Whether the compiled modules run; see `build_info`.
 accelerated: bool = _accelerated()
+
+# What a server with a loop of its own does not use is imported at its first use, because each
+# module adds to the time of `import aiowheel`.
+_IMPORTED_LATER = {
+    "WheelEventLoopMixin": "aiowheel.loop",
+    "new_event_loop": "aiowheel.loop",
+    "run": "aiowheel.loop",
+}
+
+
+def __getattr__(name: str) -> object:
+    module = _IMPORTED_LATER.get(name)
+    if module is None:
+        raise AttributeError(f"module 'aiowheel' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_IMPORTED_LATER})
+
 
 __all__ = (
     "AiowheelError",

@@ -18,6 +18,7 @@ PUBLIC = sorted(
 )
 # Modules that only some processes use; each takes a millisecond or more to import.
 SELDOM_USED = (
+    "aiowheel.loop",
     "anyio",
     "dataclasses",
     "datetime",
