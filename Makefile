@@ -167,7 +167,7 @@ test-kafka: connect  ## send ROWS=5000000 through a real Kafka that is killed; S
 
 KILLS ?= 20
 .PHONY: test-cluster
-test-cluster: build connect  ## kill each part of a Spark cluster under each stream KILLS=20 times; an hour long
+test-cluster: build connect  ## kill each part of a Spark cluster under each stream KILLS=20 times; two to three hours long
 	failed=; export AIOWHEEL_KILLS=$(KILLS); \
 	$(PYTEST) -m "spark_cluster and not kafka" $(TEST_ARGS) || failed=1; \
 	$(PYTEST_CONNECT) -m "spark_cluster and kafka" $(TEST_ARGS) || failed=1; [ -z "$$failed" ]
