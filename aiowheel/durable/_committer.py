@@ -17,7 +17,7 @@ from aiowheel.errors import BadRowError, DurableTimersClosedError, StoreError
 MOST_OPERATIONS = 1000
 
 T = TypeVar("T")
-Done = Callable[[list[Result] | Exception], None]
+Done = Callable[[Result], None]
 
 
 class _Job:
@@ -27,7 +27,7 @@ class _Job:
         operations: The operations, all of which are in one commit.
         future: Gets the converted results or the error; None if *convert* is a callback.
         convert: Converts the results for *future*. Without a future it is a callback, which is
-            called with the results or the error.
+            called with the result of the only operation, or with the error.
     """
 
     __slots__ = ("convert", "future", "operations")
@@ -46,7 +46,7 @@ class _Job:
         """Pass the results to the caller."""
         future = self.future
         if future is None:
-            self.convert(results)
+            self.convert(results[0])
         elif not future.done():
             try:
                 future.set_result(self.convert(results))
