@@ -13,7 +13,7 @@ from aiowheel.durable._statistics import Counts
 from aiowheel.durable._store import Store
 from aiowheel.errors import BadRowError, DurableTimersClosedError, StoreError
 
-#: The most operations of one commit; `schedule_many` writes pieces of this size.
+#: The most operations of one call; `schedule_many` writes pieces of this size.
 MOST_OPERATIONS = 1000
 
 T = TypeVar("T")
@@ -160,9 +160,10 @@ class Committer:
         """Return jobs for one commit, and their operations."""
         jobs: list[_Job] = []
         operations: list[Operation] = []
+        most = self._store.most_operations
         while self._jobs:
             job = self._jobs[0]
-            if operations and len(operations) + len(job.operations) > MOST_OPERATIONS:
+            if operations and len(operations) + len(job.operations) > most:
                 break
             self._jobs.popleft()
             if job.future is None or not job.future.cancelled():

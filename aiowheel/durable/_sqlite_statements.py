@@ -326,6 +326,7 @@ class Statements:
     def _acknowledge(self, settles: list[Settle]) -> list[Result]:
         """Delete the timers of fires that have ended."""
         current = [each for each in settles if self._parts[each.part][1] == each.epoch]
+        is_any_stale = len(current) < len(settles)
         # The join starts with the wanted ids, because an IN of pairs would read the whole table.
         ((found,),) = self._cursor.execute(
             "SELECT json_group_array(t.id) FROM json_each(?) AS wanted "
@@ -337,7 +338,7 @@ class Statements:
         self._delete(found)
         return [
             "stale"
-            if self._parts[each.part][1] != each.epoch
+            if is_any_stale and self._parts[each.part][1] != each.epoch
             else "done"
             if each.id in deleted
             else "gone"
