@@ -263,7 +263,8 @@ class Statements:
         # Most names are free, and an upsert that returns the id and the generation costs twice as
         # much as a plain INSERT.
         part = part_of(put.name, self._partitions)
-        values = (put.name, put.handler, part, put.due_us, put.recurrence or "", put.payload)
+        timing = (part, put.due_us, put.recurrence or "")
+        values = (put.name, put.handler, *timing, bytearray(put.payload))  # see `_insert`
         timer = self._cursor.execute(_INSERT, values).lastrowid
         if self._cursor.rowcount and timer is not None:
             return self._new(row_of(put, timer, 1, part))
