@@ -233,7 +233,7 @@ class Statements:
             return [self._new(row) for row in rows]
         found = self._named([put.name for put in puts])
         return [
-            self._new(row) if found[put.name][0] == row.id else self._replace(put)
+            self._new(row) if found[put.name][0] == row.id else self._overwrite(put)
             for put, row in zip(puts, rows, strict=True)
         ]
 
@@ -268,9 +268,9 @@ class Statements:
         timer = self._cursor.execute(_INSERT, values).lastrowid
         if self._cursor.rowcount and timer is not None:
             return self._new(row_of(put, timer, 1, part))
-        return self._replace(put)
+        return self._overwrite(put)
 
-    def _replace(self, put: Put) -> Result:
+    def _overwrite(self, put: Put) -> Result:
         """Write a timer whose name is taken."""
         if put.if_exists == "error":
             return TimerExistsError(put.name)
