@@ -13,11 +13,11 @@ from aiowheel.durable._statistics import Counts
 from aiowheel.durable._store import Store
 from aiowheel.errors import BadRowError, DurableTimersClosedError, StoreError
 
-#: The most operations of one commit; `schedule_many` writes pieces of this size.
+#: The most operations of one call; `schedule_many` writes pieces of this size.
 MOST_OPERATIONS = 1000
 
 T = TypeVar("T")
-Done = Callable[[list[Result] | Exception], None]
+Done = Callable[[Result], None]
 
 
 class _Job:
@@ -27,7 +27,7 @@ class _Job:
         operations: The operations, all of which are in one commit.
         future: Gets the converted results or the error; None if *convert* is a callback.
         convert: Converts the results for *future*. Without a future it is a callback, which is
-            called with the results or the error.
+            called with the result of the only operation, or with the error.
     """
 
     __slots__ = ("convert", "future", "operations")
@@ -46,7 +46,7 @@ class _Job:
         """Pass the results to the caller."""
         future = self.future
         if future is None:
-            self.convert(results)
+            self.convert(results[0])
         elif not future.done():
             try:
                 future.set_result(self.convert(results))
@@ -160,9 +160,10 @@ class Committer:
         """Return jobs for one commit, and their operations."""
         jobs: list[_Job] = []
         operations: list[Operation] = []
+        most = self._store.most_operations
         while self._jobs:
             job = self._jobs[0]
-            if operations and len(operations) + len(job.operations) > MOST_OPERATIONS:
+            if operations and len(operations) + len(job.operations) > most:
                 break
             self._jobs.popleft()
             if job.future is None or not job.future.cancelled():

@@ -17,7 +17,7 @@ class Fire:
     repeat and every retry has the same `id`.
     """
 
-    __slots__ = ("_ack", "_due_us", "_epoch", "_row", "acknowledged")
+    __slots__ = ("_ack", "_epoch", "acknowledged", "due_us", "row")
 
     def __init__(
         self,
@@ -26,8 +26,10 @@ class Fire:
         epoch: int,
         ack: Callable[[Fire, Any], Awaitable[None]],
     ) -> None:
-        self._row = row
-        self._due_us = due_us
+        #: The timer's row, for the code that ends the fire.
+        self.row: Row = row
+        #: When the fire was due, in microseconds since 1970.
+        self.due_us: int = due_us
         self._epoch = epoch
         self._ack = ack
         #: Whether `ack_in` has succeeded.
@@ -36,27 +38,27 @@ class Fire:
     @property
     def id(self) -> str:
         """The identity of the fire, for example to record that its effect was applied."""
-        return self._row.identity()
+        return self.row.identity()
 
     @property
     def name(self) -> str:
         """The name of the timer."""
-        return self._row.name
+        return self.row.name
 
     @property
     def handler(self) -> str:
         """The name of the handler."""
-        return self._row.handler
+        return self.row.handler
 
     @property
     def due(self) -> datetime:
         """When the fire was due, in UTC; the same for each retry."""
-        return to_datetime(self._due_us)
+        return to_datetime(self.due_us)
 
     @property
     def attempt(self) -> int:
         """The number of this attempt, from 1; an attempt that a crash ended is not counted."""
-        return self._row.attempt + 1
+        return self.row.attempt + 1
 
     @property
     def epoch(self) -> int:
@@ -66,12 +68,12 @@ class Fire:
     @property
     def partition(self) -> int:
         """The partition of the timer."""
-        return self._row.part
+        return self.row.part
 
     @property
     def payload(self) -> bytes:
         """The bytes given to `schedule`."""
-        return self._row.payload
+        return self.row.payload
 
     async def ack_in(self, connection: Any) -> None:
         """End the fire inside the user's own transaction: its effect then happens exactly once.
@@ -88,16 +90,6 @@ class Fire:
             TypeError: *connection* is not a connection to the store's database.
         """
         await self._ack(self, connection)
-
-    @property
-    def row(self) -> Row:
-        """The timer's row, for the code that ends the fire."""
-        return self._row
-
-    @property
-    def due_us(self) -> int:
-        """When the fire was due, in microseconds since 1970."""
-        return self._due_us
 
     def __repr__(self) -> str:
         return (

@@ -5,6 +5,7 @@ The only file of this package that converts them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
@@ -31,15 +32,15 @@ def to_us(name: str, instant: object) -> int:
     return (instant - _EPOCH) // _MICROSECOND
 
 
-def due_to_us(name: str, due: object, now_us: int) -> int:
-    """Convert a due time: an aware datetime, or a timedelta from *now_us*.
+def due_to_us(name: str, due: object, now_us: Callable[[], int]) -> int:
+    """Convert a due time: an aware datetime, or a timedelta from `now_us()`.
 
     Raises:
         TypeError: *due* is neither.
         ValueError: *due* is a datetime without a time zone, or outside the years 1 to 9999 in UTC.
     """
     if isinstance(due, timedelta):
-        due_us = now_us + due // _MICROSECOND
+        due_us = now_us() + due // _MICROSECOND
     elif isinstance(due, datetime):
         due_us = to_us(name, due)
     else:

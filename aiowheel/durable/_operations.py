@@ -7,10 +7,20 @@ in one transaction and returns one result for each, in the same order.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypeVar
 from zlib import crc32
 
 from aiowheel.durable._instants import to_datetime
+
+T = TypeVar("T", bound=tuple[object, ...])
+
+if TYPE_CHECKING:
+
+    def made(kind: type[T], fields: tuple[object, ...]) -> T:
+        """Return a named tuple of all *fields*, in half the time that a call of *kind* takes."""
+        ...
+else:
+    made = tuple.__new__
 
 #: What `Put` does if a timer has the name already. "revise" replaces the timer only if its handler,
 #: recurrence or payload differs; recurring timers use it.
@@ -250,7 +260,8 @@ def part_of(name: str, partitions: int) -> int:
 def row_of(put: Put, timer: int, gen: int, part: int) -> Row:
     """Return the row that *put* writes in *part*, for the timer of that number and generation."""
     name, handler, due_us, payload, recurrence, _ = put
-    return Row(timer, name, handler, part, due_us, gen, 0, recurrence, None, None, payload)
+    fields = (timer, name, handler, part, due_us, gen, 0, recurrence, None, None, payload)
+    return made(Row, fields)
 
 
 def settled_row(row: Row, settle: Settle, due_us: int) -> Row:

@@ -85,6 +85,10 @@ class PostgresStore(Store):
         TypeError, ValueError: An argument is wrong.
     """
 
+    # While the server executes the calls of one half of a thousand tasks, this process wakes the
+    # tasks of the other half, which schedule their next timers.
+    most_operations: int = 500
+
     def __init__(self, dsn: str, *, partitions: int | None = None) -> None:
         super().__init__()
         self._dsn = checked_str("dsn", dsn)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any, Final
 
 from aiowheel.durable._databases import batches_of, checked_tables, is_acknowledgement
@@ -24,6 +24,7 @@ from aiowheel.durable._operations import (
     Row,
     Settle,
     Summary,
+    made,
     part_of,
     row_of,
 )
@@ -114,7 +115,7 @@ _PUT_ALONE: Final = {
         "JOIN leases USING (part) WHERE owner NOT IN ('', $7) "
         "AND (gen > 1 OR due_us <= horizon_us) RETURNING seq), "
         "hint AS MATERIALIZED (SELECT pg_notify('aiowheel_timers', '') FROM noted LIMIT 1) "
-        "SELECT name, id, gen, part, (SELECT count(*) FROM hint) FROM placed"
+        "SELECT name, id, gen, part FROM placed WHERE (SELECT count(*) FROM hint) >= 0"
     )
     for mode, rest in _ON_CONFLICT.items()
 }
@@ -249,7 +250,7 @@ class Statements:
         for mode in dict.fromkeys(put.if_exists for put in puts):
             chosen = sorted((put for put in puts if put.if_exists == mode), key=_name_of)
             records = await self._connection.fetch(_PUT[mode], *_columns(chosen, self._partitions))
-            found = {name: (timer, gen, part) for name, timer, gen, part in records}
+            found = {record[0]: record for record in records}
             for put in chosen:
                 placed[put.name] = _placed(put, found.get(put.name))
         for result in placed.values():
@@ -302,12 +303,17 @@ class Statements:
 
     async def _acknowledge(self, settles: list[Settle]) -> list[Result]:
         current = [each for each in settles if not self._is_stale(each)]
+        is_any_stale = len(current) < len(settles)
         records = await self._connection.fetch(
             _ACKNOWLEDGE, [each.id for each in current], [each.gen for each in current]
         )
         deleted = {timer for (timer,) in records}
         return [
-            "stale" if self._is_stale(each) else "done" if each.id in deleted else "gone"
+            "stale"
+            if is_any_stale and self._is_stale(each)
+            else "done"
+            if each.id in deleted
+            else "gone"
             for each in settles
         ]
 
@@ -350,37 +356,34 @@ class Statements:
         return Placed(placed.row._replace(fire_id=dead.fire_id), is_new=True)
 
 
-_name_of: Final = attrgetter("name")
+_name_of: Final = itemgetter(0)
 
 
-def _columns(puts: Sequence[Put], partitions: int) -> list[list[Any]]:
+def _columns(puts: Sequence[Put], partitions: int) -> list[Sequence[Any]]:
     """Return the arguments of an INSERT."""
-    return [
-        [put.name for put in puts],
-        [put.handler for put in puts],
-        [part_of(put.name, partitions) for put in puts],
-        [put.due_us for put in puts],
-        [put.recurrence for put in puts],
-        [put.payload for put in puts],
-    ]
+    names, handlers, dues, payloads, recurrences, _ = zip(*puts, strict=True)
+    parts = [part_of(name, partitions) for name in names]
+    return [names, handlers, parts, dues, recurrences, payloads]
 
 
-def _placed(put: Put, found: tuple[int, int, int] | None) -> Result:
-    if found is None:
+def _placed(put: Put, record: Any) -> Result:
+    """Return the result of *put*; *record* has the columns of `_RETURNING`, or is None."""
+    if record is None:
         return TimerExistsError(put.name) if put.if_exists == "error" else None
-    timer, gen, part = found
-    return Placed(row_of(put, timer, gen, part), gen == 1)
+    _, timer, gen, part = record
+    return made(Placed, (row_of(put, timer, gen, part), gen == 1))
 
 
 def as_puts(operations: Sequence[Operation]) -> list[Put] | None:
     """Return the operations if they are puts of one mode with different names, else None."""
-    puts = [each for each in operations if isinstance(each, Put)]
-    is_one = (
-        len(puts) == len(operations)
-        and len({put.if_exists for put in puts}) == 1
-        and len({put.name for put in puts}) == len(puts)
-    )
-    return puts if is_one else None
+    first = operations[0] if operations else None
+    if not isinstance(first, Put):
+        return None
+    mode = first.if_exists
+    puts = {
+        each.name: each for each in operations if isinstance(each, Put) and each.if_exists == mode
+    }
+    return list(puts.values()) if len(puts) == len(operations) else None
 
 
 async def put_alone(
@@ -390,7 +393,7 @@ async def put_alone(
     chosen = sorted(puts, key=_name_of)  # one order for all processes
     statement = _PUT_ALONE[puts[0].if_exists]
     records = await connection.fetch(statement, *_columns(chosen, partitions), owner)
-    found = {name: (timer, gen, part) for name, timer, gen, part, _ in records}
+    found = {record[0]: record for record in records}
     return [_placed(put, found.get(put.name)) for put in puts]
 
 

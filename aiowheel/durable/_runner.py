@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
+from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, TypeAlias
 
@@ -15,7 +16,7 @@ from aiowheel._units import FOREVER
 from aiowheel.durable._clock import StoreClock
 from aiowheel.durable._committer import Committer
 from aiowheel.durable._fire import Fire
-from aiowheel.durable._operations import Result, Row, Settle, settled_row
+from aiowheel.durable._operations import Result, Row, Settle, made, settled_row
 from aiowheel.durable._recurrence import recurrence_from
 from aiowheel.durable._retry import Retry
 from aiowheel.durable._statistics import Counts
@@ -89,7 +90,7 @@ class Runner:
         self.unsettled: dict[tuple[int, int], Fire] = {}
         self._busy: dict[int, int] = {}  # unsettled fires by partition
         # A dict, because its order makes a simulation repeatable.
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks: dict[Fire, asyncio.Task[None]] = {}
         self._pumping = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -107,7 +108,8 @@ class Runner:
         loop.
         """
         self.ready.append(entry)
-        self.resume()
+        if not self._pumping:
+            self.resume()
 
     def resume(self) -> None:
         """Continue with the due entries, after a fire has ended or a lease was renewed."""
@@ -187,15 +189,15 @@ class Runner:
         except BaseException as error:  # also a cancellation, and what ends a test of pytest
             self._end(fire, handler, error)
         else:
-            if isawaitable(outcome):
+            if handler.is_async or isawaitable(outcome):
                 self._start(fire, handler, outcome)
             else:
                 self._end(fire, handler, None)
 
     def _start(self, fire: Fire, handler: Handler, outcome: Any) -> None:
         task = asyncio.get_running_loop().create_task(self._await(fire, handler, outcome))
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        if not task.done():  # a task factory may run tasks at once
+            self._tasks[fire] = task
 
     async def _await(self, fire: Fire, handler: Handler, outcome: Awaitable[object]) -> None:
         try:
@@ -217,6 +219,9 @@ class Runner:
             self._end(fire, handler, error)
         else:
             self._end(fire, handler, None)
+        finally:
+            # Not by a callback of the task, which would cost a handle in the loop for each fire.
+            self._tasks.pop(fire, None)
 
     # --- ending -------------------------------------------------------------------------------
 
@@ -260,24 +265,29 @@ class Runner:
         if held is None:
             self._refuse(fire)
             return
-        settle = Settle(  # positional fields: keywords cost twice as much time
+        fields = (
             *(row.id, row.gen, row.part, held.epoch, due_us),
             row.gen if retried else row.gen + 1,
             row.attempt + 1 if retried else 0,
             fire.due_us if retried else None,
             None if error is None else _text_of(error),
-            0 if is_skipped else fire.attempt,
+            0 if is_skipped else row.attempt + 1,
         )
-        self._send(fire, settle)
+        self._send(fire, made(Settle, fields))
 
     def _send(self, fire: Fire, settle: Settle) -> None:
-        def done(outcome: list[Result] | Exception) -> None:
-            result = outcome if isinstance(outcome, Exception) else outcome[0]
-            self._on_settled(fire, settle, result)
-
-        self._committer.send(settle, done)
+        self._committer.send(settle, partial(self._on_settled, fire, settle))
 
     def _on_settled(self, fire: Fire, settle: Settle, result: Result) -> None:
+        if result == "done" or result == "gone":  # noqa: PLR1714 - typed as a union
+            self._forget(fire)
+            if result == "done":
+                self._count(settle)
+            elif fire.acknowledged:
+                self._counts.acknowledged += 1
+            if result == "done" and settle.due_us is not None:
+                self.window.put(settled_row(fire.row, settle, settle.due_us))
+            return
         held = self.window.held.get(settle.part)
         if isinstance(result, BadRowError) and settle.error is not None:
             self._send(fire, settle._replace(error="the error has no storable text"))
@@ -294,12 +304,6 @@ class Runner:
             self._refuse(fire)
         else:
             self._forget(fire)
-            if result == "done":
-                self._count(settle)
-            elif fire.acknowledged:
-                self._counts.acknowledged += 1
-            if result == "done" and settle.due_us is not None:
-                self.window.put(settled_row(fire.row, settle, settle.due_us))
 
     def _send_again(self, fire: Fire, settle: Settle) -> None:
         held = self.window.held.get(settle.part)
@@ -371,9 +375,10 @@ class Runner:
 
     async def cancel(self) -> None:
         """Cancel the running handlers, and wait until they have ended."""
-        for task in list(self._tasks):
+        tasks = list(self._tasks.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _text_of(error: BaseException) -> str:

@@ -26,6 +26,7 @@ from aiowheel.durable._operations import (
     Row,
     Settle,
     Summary,
+    made,
     part_of,
     row_of,
 )
@@ -78,21 +79,13 @@ _ROW: Final = (
 _DEAD: Final = "id, name, handler, due_us, fire_id, attempts, died_us, error, payload"
 _INSERT: Final = (
     "INSERT INTO aiowheel_timers (name, handler, part, due_us, gen, attempt, recurrence, payload) "
-    "VALUES (?, ?, ?, ?, 1, 0, ?, ?) ON CONFLICT (name) DO "
+    "VALUES (?, ?, ?, ?, 1, 0, nullif(?, ''), ?) ON CONFLICT (name) DO NOTHING"
 )
 _REPLACE: Final = (
-    "UPDATE SET handler = excluded.handler, due_us = excluded.due_us, gen = gen + 1, attempt = 0, "
-    "recurrence = excluded.recurrence, first_due_us = NULL, fire_id = NULL, "
-    "payload = excluded.payload"
+    "UPDATE aiowheel_timers SET handler = ?1, due_us = ?2, gen = gen + 1, attempt = 0, "
+    "recurrence = ?3, first_due_us = NULL, fire_id = NULL, payload = ?4 WHERE name = ?5"
 )
-_RETURNING: Final = " RETURNING id, gen"
-_PUT: Final = {
-    "replace": f"{_INSERT}{_REPLACE}{_RETURNING}",
-    "revise": f"{_INSERT}{_REPLACE} WHERE (handler, recurrence, payload) IS NOT "
-    f"(excluded.handler, excluded.recurrence, excluded.payload){_RETURNING}",
-    "keep": f"{_INSERT}NOTHING{_RETURNING}",
-    "error": f"{_INSERT}NOTHING{_RETURNING}",
-}
+_REVISE: Final = f"{_REPLACE} AND (handler, recurrence, payload) IS NOT (?1, ?3, ?4)"
 _MOVE: Final = (
     "UPDATE aiowheel_timers SET due_us = ?, gen = gen + 1, attempt = 0, first_due_us = NULL, "
     f"fire_id = NULL WHERE name = ? RETURNING {_ROW}"
@@ -111,9 +104,11 @@ _AGAIN: Final = (
 #: Rows of one INSERT. A call of SQLite releases the interpreter lock, and under load it takes
 #: milliseconds to get the lock back: the number of calls determines how long a commit takes.
 _SIZES: Final = (100, 10, 1)
-_ONE_ROW: Final = f"({', '.join('?' * len(Row._fields))})"
+_ONE_ROW: Final = "(?, ?, ?, ?, ?, 1, 0, nullif(?, ''), ?)"
 _INSERT_ROWS: Final = {
-    size: f"INSERT OR IGNORE INTO aiowheel_timers ({_ROW}) VALUES {', '.join([_ONE_ROW] * size)}"
+    size: "INSERT OR IGNORE INTO aiowheel_timers "
+    "(id, name, handler, part, due_us, gen, attempt, recurrence, payload) "
+    f"VALUES {', '.join([_ONE_ROW] * size)}"
     for size in _SIZES
 }
 
@@ -170,9 +165,9 @@ class Statements:
         self._partitions = partitions
         self._now_us = now_us
         self.has_left = False
-        self._parts = {
-            part: (other, epoch, until_us, horizon_us)
-            for part, other, epoch, until_us, horizon_us in self._cursor.execute(
+        self._parts: dict[int, tuple[str, int, int, int]] = {
+            row[0]: row[1:]
+            for row in self._cursor.execute(
                 "SELECT part, owner, epoch, until_us, horizon_us FROM aiowheel_parts"
             ).fetchall()
         }
@@ -234,37 +229,62 @@ class Statements:
             row_of(put, timer, 1, part_of(put.name, self._partitions))
             for timer, put in enumerate(puts, last + 1)
         ]
-        are_new = self._insert(rows) == len(rows)
-        found = {} if are_new else self._named([put.name for put in puts])
-        results: list[Result] = []
-        for put, row in zip(puts, rows, strict=True):
-            if are_new or found[put.name][0] == row.id:
-                self._leave(row.part, row.id, row.due_us)
-                results.append(Placed(row, is_new=True))
-            else:
-                results.append(self._put(put))
-        return results
+        if self._insert(rows) == len(rows):
+            return [self._new(row) for row in rows]
+        found = self._named([put.name for put in puts])
+        return [
+            self._new(row) if found[put.name][0] == row.id else self._overwrite(put)
+            for put, row in zip(puts, rows, strict=True)
+        ]
+
+    def _new(self, row: Row) -> Placed:
+        """Return the result of a timer whose name was free."""
+        if not self._owner or self._parts[row.part][0] != self._owner:
+            self._leave(row.part, row.id, row.due_us)
+        return made(Placed, (row, True))
 
     def _insert(self, rows: list[Row]) -> int:
         """Insert the rows whose names are free; return their number."""
+        # Python's sqlite3 searches an adapter for each None and each bytes object, which takes
+        # longer than SQLite takes for the value. Text and a bytearray need none.
+        fields = [
+            (timer, name, handler, part, due_us, recurrence or "", bytearray(payload))
+            for timer, name, handler, part, due_us, _, _, recurrence, _, _, payload in rows
+        ]
         done = inserted = 0
         for size in _SIZES:
             while len(rows) - done >= size:
-                values = list(chain.from_iterable(rows[done : done + size]))
+                values = list(chain.from_iterable(fields[done : done + size]))
                 inserted += self._cursor.execute(_INSERT_ROWS[size], values).rowcount
                 done += size
         return inserted
 
     def _put(self, put: Put) -> Result:
+        # Most names are free, and an upsert that returns the id and the generation costs twice as
+        # much as a plain INSERT.
         part = part_of(put.name, self._partitions)
-        values = (put.name, put.handler, part, put.due_us, put.recurrence, put.payload)
-        found = self._cursor.execute(_PUT[put.if_exists], values).fetchall()
+        timing = (part, put.due_us, put.recurrence or "")
+        values = (put.name, put.handler, *timing, bytearray(put.payload))  # see `_insert`
+        timer = self._cursor.execute(_INSERT, values).lastrowid
+        if self._cursor.rowcount and timer is not None:
+            return self._new(row_of(put, timer, 1, part))
+        return self._overwrite(put)
+
+    def _overwrite(self, put: Put) -> Result:
+        """Write a timer whose name is taken."""
+        if put.if_exists == "error":
+            return TimerExistsError(put.name)
+        if put.if_exists == "keep":
+            return None
+        statement = _REPLACE if put.if_exists == "replace" else _REVISE
+        values = (put.handler, put.due_us, put.recurrence, put.payload, put.name)
+        found = self._cursor.execute(f"{statement} RETURNING id, gen, part", values).fetchall()
         if not found:
-            return TimerExistsError(put.name) if put.if_exists == "error" else None
-        ((timer, gen),) = found
+            return None
+        ((timer, gen, part),) = found
         # The owner may hold the old version of a replaced timer, even if the new one is due late.
-        self._leave(part, timer, put.due_us if gen == 1 else None)
-        return Placed(row_of(put, timer, gen, part), gen == 1)
+        self._leave(part, timer)
+        return Placed(row_of(put, timer, gen, part), is_new=False)
 
     def _move(self, move: Move) -> Result:
         found = self._cursor.execute(_MOVE, (move.due_us, move.name)).fetchall()
@@ -307,6 +327,7 @@ class Statements:
     def _acknowledge(self, settles: list[Settle]) -> list[Result]:
         """Delete the timers of fires that have ended."""
         current = [each for each in settles if self._parts[each.part][1] == each.epoch]
+        is_any_stale = len(current) < len(settles)
         # The join starts with the wanted ids, because an IN of pairs would read the whole table.
         ((found,),) = self._cursor.execute(
             "SELECT json_group_array(t.id) FROM json_each(?) AS wanted "
@@ -318,7 +339,7 @@ class Statements:
         self._delete(found)
         return [
             "stale"
-            if self._parts[each.part][1] != each.epoch
+            if is_any_stale and self._parts[each.part][1] != each.epoch
             else "done"
             if each.id in deleted
             else "gone"

@@ -30,11 +30,13 @@ class Store(ABC):
 
     Attributes:
         partitions: The number of partitions, fixed when the tables are created.
+        most_operations: The most operations of several calls that share a commit.
         default_window: The default of `DurableTimers` for `window`, in seconds.
         default_lease: The default of `DurableTimers` for `lease`, in seconds.
     """
 
     partitions: int
+    most_operations: int = 1000
     default_window: float = 60.0
     default_lease: float = 10.0
 

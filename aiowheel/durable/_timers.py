@@ -38,6 +38,7 @@ from aiowheel.durable._operations import (
     Row,
     Settle,
     Summary,
+    made,
 )
 from aiowheel.durable._recurrence import Cron, MissedOccurrences, recurrence_of
 from aiowheel.durable._retry import Retry
@@ -360,15 +361,9 @@ class DurableTimers:
                 f"payload must have at most {LARGEST_PAYLOAD} bytes, got {len(payload)}"
             )
         checked_choice("if_exists", if_exists, _IF_EXISTS)
-        due_us = due_to_us("due", due, self._clock.now_us())
-        return Put(
-            _checked_name("name", name),
-            _checked_name("handler", handler),
-            due_us,
-            payload,
-            None,
-            if_exists,  # type: ignore[arg-type]
-        )
+        due_us = due_to_us("due", due, self._clock.now_us)
+        name, handler = _checked_name("name", name), _checked_name("handler", handler)
+        return made(Put, (name, handler, due_us, payload, None, if_exists))
 
     async def schedule_many(
         self, timers: Iterable[NewTimer], *, if_exists: IfExists = "replace"
@@ -397,7 +392,7 @@ class DurableTimers:
         while True:
             try:
                 puts = [
-                    self._put_of(*NewTimer(*each), if_exists)
+                    self._put_of(*(each if type(each) is NewTimer else NewTimer(*each)), if_exists)
                     for each in islice(source, MOST_OPERATIONS)
                 ]
             except Exception:
@@ -487,9 +482,9 @@ class DurableTimers:
         """
         self._check_open()
         recurrence = recurrence_of(rule, missed)
-        now_us = self._clock.now_us()
+        now_us = self._clock.now_us
         first_us = (
-            recurrence.rule.after(now_us) if first is None else due_to_us("first", first, now_us)
+            recurrence.rule.after(now_us()) if first is None else due_to_us("first", first, now_us)
         )
         if first_us is None:
             raise ValueError(f"rule must occur before the year 10000, got {safe_repr(rule)}")
@@ -532,7 +527,7 @@ class DurableTimers:
             StoreError: The store cannot be used; the timer may have been moved or not.
         """
         self._check_open()
-        move = Move(_checked_name("name", name), due_to_us("due", due, self._clock.now_us()))
+        move = Move(_checked_name("name", name), due_to_us("due", due, self._clock.now_us))
         return await self._committer.submit((move,), _is_written)
 
     # --- reading ------------------------------------------------------------------------------
@@ -625,7 +620,10 @@ def _is_written(results: Sequence[Result]) -> bool:
 
 def _checked_name(argument: str, name: object) -> str:
     text = checked_str(argument, name)
-    if 1 <= len(text) <= LONGEST_NAME and "\x00" not in text and is_unicode(text):
+    # NUL and surrogates are not printable, so that one test is enough for most names.
+    if 1 <= len(text) <= LONGEST_NAME and (
+        text.isprintable() or ("\x00" not in text and is_unicode(text))
+    ):
         return text
     raise ValueError(
         f"{argument} must be from 1 to {LONGEST_NAME} characters without NUL and lone surrogates, "

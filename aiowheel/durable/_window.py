@@ -102,7 +102,8 @@ class Window:
 
     def put(self, row: Row) -> None:
         """Replace a row by its version after a commit."""
-        self._touch(row.id, (row.gen, row.attempt))
+        if self._reading_until_us != _NOT_YET_US:
+            self._touch(row.id, (row.gen, row.attempt))
         if row.id in self.resident:
             self._forget(row.id)
         held = self.held.get(row.part)
@@ -113,7 +114,8 @@ class Window:
 
     def drop(self, row_id: int) -> None:
         """Drop a row that was deleted."""
-        self._touch(row_id, (_NEVER, _NEVER))
+        if self._reading_until_us != _NOT_YET_US:
+            self._touch(row_id, (_NEVER, _NEVER))
         self._forget(row_id)
 
     def end(self, row_id: int, gen: int, *, is_gone: bool) -> None:
@@ -124,13 +126,14 @@ class Window:
             gen: The generation that has fired.
             is_gone: Whether the store no longer had that generation.
         """
-        self._touch(row_id, (gen, _NEVER))
-        if is_gone and self._reading_until_us != _NOT_YET_US:
-            self._gone.add(row_id)
+        if self._reading_until_us != _NOT_YET_US:
+            self._touch(row_id, (gen, _NEVER))
+            if is_gone:
+                self._gone.add(row_id)
 
     def _touch(self, row_id: int, version: tuple[float, float]) -> None:
-        if self._reading_until_us != _NOT_YET_US:
-            self._touched[row_id] = max(version, self._touched.get(row_id, (0, 0)))
+        """Record a version that a commit has written or deleted while a page is read."""
+        self._touched[row_id] = max(version, self._touched.get(row_id, (0, 0)))
 
     def _forget(self, row_id: int) -> None:
         entry = self.resident.pop(row_id, None)
@@ -143,7 +146,8 @@ class Window:
         """Put a row on the wheel, or pass it to `ready` if it is due."""
         if self._begun(row.id, row.gen):
             return  # the settlement of that fire decides
-        self._forget(row.id)
+        if row.id in self.resident:
+            self._forget(row.id)
         entry = self.resident[row.id] = Entry(row)
         self._arm(entry, row)
 

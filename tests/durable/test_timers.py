@@ -425,6 +425,21 @@ async def test_calls_at_the_same_time_share_a_commit() -> None:
         assert timers.statistics().commits <= 2
 
 
+async def test_a_store_limits_the_operations_of_a_commit() -> None:
+    """Waiting calls share commits of at most `most_operations`; all of them are executed."""
+    store = MemoryStore()
+    store.most_operations = 30
+    async with DurableTimers(store) as timers:
+        calls = [timers.schedule(f"{n}", "h", due=DAY) for n in range(100)]
+        assert all(await asyncio.gather(*calls))
+        assert timers.statistics().commits == 4
+        assert (
+            await timers.schedule_many(NewTimer(f"many {n}", "h", DAY) for n in range(100)) == 100
+        )
+        assert timers.statistics().commits == 5
+    assert len(await store.rows()) == 200
+
+
 async def test_only_the_window_is_in_memory() -> None:
     """Of 5,000 pending timers, only those of the window are in memory."""
     async with timers_on(MemoryStore(), Log(), window=60, lease=60) as timers:
