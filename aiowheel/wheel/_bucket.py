@@ -52,10 +52,11 @@ class TimerEntry(Node):
     def __init__(self, deadline: i64, payload: object) -> None:
         self.prev: Node | None = None
         self.next: Node | None = None
-        # In this order, the fields that a touch reads and writes share one cache line with the
-        # delay of a TimerHandle: at a million entries, cache misses determine the cost.
+        # In this order, the fields that `TimerHandle.touch` reads and writes share one cache line
+        # with the delay of the handle: at a million entries, cache misses determine the cost.
         self._deadline = deadline
-        self._filed: i64 = 0  # the tick of its bucket; the deadline may have moved later since
+        # The tick of its bucket; the deadline may have moved later since. Negative while overdue.
+        self._filed: i64 = 0
         self._counts: Counts | None = None  # None when not pending
         self._payload = payload
 

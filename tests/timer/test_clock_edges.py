@@ -298,3 +298,22 @@ async def test_no_real_timer_fires_early(tick: float) -> None:
         await done.wait()
 
     assert early == []
+
+
+def test_deadlines_fire_tick_by_tick_after_the_loop_was_blocked(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """The first callback of a coarse bucket takes longer than a slice; the others keep order."""
+    fired: list[int] = []
+
+    async def main() -> None:
+        async with Timer(wheel_size=4) as timer:
+            timer.call_later(0.004, step, 0.006)
+            for milliseconds in (7, 5, 6):
+                timer.call_later(milliseconds / 1000, fired.append, milliseconds)
+            step(0.010)
+            await timer.sleep(0.1)
+
+    clock_loop.run_until_complete(main())
+
+    assert fired == [5, 6, 7]
