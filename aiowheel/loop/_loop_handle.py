@@ -13,10 +13,9 @@ from mypy_extensions import i64, mypyc_attr
 from aiowheel._arguments import safe_repr
 from aiowheel._types import Delay
 from aiowheel._units import ns_to_seconds
-from aiowheel.loop._debug_notes import DebugNotes, NoLoop, callback_text
-from aiowheel.loop._debug_notes import TimerHandle as AsyncioHandle
+from aiowheel.loop._debug_notes import DebugNotes, NoLoop, NotedHandle, callback_text
 from aiowheel.timer._driver import TimerCounts
-from aiowheel.timer._handle import CANCELLED, TimerHandle
+from aiowheel.timer._handle import CANCELLED, WAITING, TimerHandle
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
@@ -72,6 +71,12 @@ class LoopHandle(TimerHandle):
     def when(self) -> Any:  # compiled code with the type float would convert the int 12 to 12.0
         """Return the time on the scale of `loop.time()`, exactly as it was given."""
         return self._when
+
+    def fired(self) -> bool:
+        notes = self._notes
+        if self._state == WAITING and notes is not None:
+            return notes.has_run  # in debug mode, asyncio's loop runs the callback after `fire`
+        return super().fired()
 
     def touch(self, delay: Delay | None = None) -> bool:
         self._arrive()
@@ -200,14 +205,14 @@ class LoopHandle(TimerHandle):
             return MethodType(callback, args), ()  # see `TimerHandle.__init__`
         return callback, cast(Any, args)
 
-    def asyncio_handle(self) -> AsyncioHandle:
+    def asyncio_handle(self) -> NotedHandle:
         """Return a handle of asyncio's own for the same callback, with the `repr` of debug mode."""
         return self._asyncio_handle(NoLoop(debug=True))
 
-    def _asyncio_handle(self, loop: Any) -> AsyncioHandle:
+    def _asyncio_handle(self, loop: Any) -> NotedHandle:
         callback, args = self._call()
         context = self._context
-        handle = AsyncioHandle(
+        handle = NotedHandle(
             cast(Any, self._when), callback, args, loop, Context() if context is None else context
         )
         notes = self._notes

@@ -134,6 +134,25 @@ def test_a_cancelled_handle_still_names_its_callback(debug_loop: asyncio.Abstrac
     )
 
 
+def test_a_handle_that_has_run_is_fired(debug_loop: asyncio.AbstractEventLoop) -> None:
+    """On asyncio's loop, a callback that is due and has not run can still be cancelled."""
+    handles: list[Any] = []
+    fired: list[bool] = []
+
+    def note() -> None:
+        fired.append(handles[0].fired())
+        if handles[1].cancel():
+            fired.append(handles[1].fired())
+
+    handles = [debug_loop.call_later(0, note), debug_loop.call_later(0, fired.append, True)]
+    assert not handles[0].fired()
+    turn(debug_loop)
+
+    assert fired == [True, False]
+    assert [handle.fired() for handle in handles] == [True, False]
+    assert [handle.cancelled() for handle in handles] == [False, True]
+
+
 class Point(NamedTuple):
     """A tuple with a method."""
 
