@@ -39,6 +39,14 @@ class NotedHandle(asyncio.TimerHandle):
         self.notes.has_run = True
         super()._run()
 
+    def cancelled_text(self) -> str:
+        """Cancel the handle and return its `repr`, without the callback if that cannot be shown."""
+        try:
+            self.cancel()
+            return repr(self)
+        except Exception:  # the `repr` of the callback raises; the handle is cancelled
+            return f"<TimerHandle cancelled when={self.when()}>"
+
 
 NotedHandle.__name__ = "TimerHandle"  # the `repr` shows the name of the class
 
@@ -93,9 +101,9 @@ class DebugNotes:
         loop._add_callback(ready)
 
     def withdraw(self) -> bool:
-        """Cancel the handle that was passed to the loop; return True if it had not run."""
+        """Give up the handle that was passed to the loop; return True if it had not run.
+
+        The caller cancels that handle.
+        """
         ready, self.ready = self.ready, None
-        if ready is None:
-            return False
-        ready.cancel()
-        return True
+        return ready is not None

@@ -113,16 +113,18 @@ class LoopHandle(TimerHandle):
         thread removes the handle from the wheel.
         """
         notes = self._notes
-        if notes is not None and not self.cancelled():
-            handle = notes.ready
-            if handle is None:
-                handle = self.asyncio_handle()
-            handle.cancel()
-            notes.text = repr(handle)  # still has the callback, as asyncio's `repr` in debug mode
-            waiting = self._withdraw() or notes.withdraw()
-        else:
+        if notes is None or self.cancelled():
             waiting = self._withdraw()
+            self._state = CANCELLED
+            return waiting
+        handle = notes.ready
+        if handle is None:
+            handle = self.asyncio_handle()
+        waiting = self._withdraw() or notes.withdraw()
         self._state = CANCELLED
+        # Last, because the `repr` of the callback may raise. The text still has the callback, as
+        # asyncio's `repr` in debug mode.
+        notes.text = handle.cancelled_text()
         return waiting
 
     def _withdraw(self) -> bool:
