@@ -369,6 +369,10 @@ class LoopDriver(Driver):
         # `time` of both kinds of loop is the monotonic clock. uvloop truncates it to milliseconds,
         # and a delay that is counted from a truncated "now" ends early.
         reads_monotonic = on_uvloop or loop_time is BaseEventLoop.time
+        # Tests replace `time` on the loop itself. A wheel loop's is the monotonic clock.
+        replaced: object = getattr(loop, "__dict__", {}).get("time")
+        if replaced is not None and replaced is not monotonic_clock():
+            reads_monotonic = False
         if clock is None:
             clock = monotonic_clock() if reads_monotonic else loop.time
         super().__init__(clock, tick_ns, wheel_size, loop)

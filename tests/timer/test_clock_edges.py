@@ -1,11 +1,14 @@
 """Clocks of any age, ticks of any width, clocks that jump, stop or step back."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
 
+import aiowheel
 from aiowheel import ManualTimer, Timer
+from aiowheel.loop import new_event_loop
 from aiowheel.timer._driver import Driver
 
 Step = Callable[[float], None]
@@ -317,3 +320,42 @@ def test_deadlines_fire_tick_by_tick_after_the_loop_was_blocked(
     clock_loop.run_until_complete(main())
 
     assert fired == [5, 6, 7]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_clock_that_replaces_that_of_one_loop_is_the_clock_of_its_timers(*, shared: bool) -> None:
+    """Tests set `time` on the loop itself; alarms ring on that scale."""
+    loop = asyncio.SelectorEventLoop()
+    loop.time = lambda: time.monotonic() - 1000  # type: ignore[method-assign]
+
+    async def main() -> None:
+        if shared:
+            await aiowheel.sleep(0.01)
+            timer = aiowheel.current_timer()
+            assert abs(timer.time() - loop.time()) < 100
+            return
+        async with Timer() as timer:
+            await timer.sleep(0.01)
+            assert abs(timer.time() - loop.time()) < 100
+
+    try:
+        loop.run_until_complete(asyncio.wait_for(main(), 30))
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("uvloop", [False, True], ids=["selector", "uvloop"])
+def test_a_timer_on_a_wheel_loop_reads_the_monotonic_clock(*, uvloop: bool) -> None:
+    """A wheel loop has that clock as its own `time`."""
+    if uvloop:
+        pytest.importorskip("uvloop")
+    loop = new_event_loop(uvloop=uvloop)
+
+    async def main() -> bool:
+        async with Timer() as timer:
+            return driver_of(timer).reads_monotonic
+
+    try:
+        assert loop.run_until_complete(main())
+    finally:
+        loop.close()
