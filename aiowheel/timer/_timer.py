@@ -138,9 +138,9 @@ class Timer:
         self._run_on(LoopDriver(loop, self._tick_ns, self._wheel_size), outlives_cancelling=False)
 
     def _run_on(self, driver: Driver, *, outlives_cancelling: bool) -> None:
-        self._driver = driver
         self._threads = Threads(driver)
         self._tasks = PeriodicTasks(outlives_cancelling=outlives_cancelling)
+        self._driver = driver  # last, because the calls of other threads look at this first
 
     def aclose(self) -> Coroutine[Any, Any, None]:
         """Drop the pending deadlines and close; idempotent, and safe to call from several tasks.
