@@ -317,11 +317,18 @@ class Driver:
             self.wake_at(upcoming, now)
 
     def close(self) -> None:
-        """Drop every pending task and refuse new ones."""
+        """Drop every pending task and refuse new ones; then raise the first error of a `drop`."""
         self.closed = True
         self.counts.driver = None
+        failure: BaseException | None = None
         for entry in self.wheel.clear():
-            cast(TimerTask, entry).drop()
+            try:
+                cast(TimerTask, entry).drop()
+            except BaseException as error:  # the other tasks must still be dropped
+                if failure is None:
+                    failure = error
+        if failure is not None:
+            raise failure
 
     # --- inspection -------------------------------------------------------------------------
 

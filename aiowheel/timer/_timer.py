@@ -163,9 +163,11 @@ class Timer:
             self._close_for_good()
 
     def _close_for_good(self) -> None:
-        cast(Driver, self._driver).close()
-        cast(Threads, self._threads).close()
-        cast(PeriodicTasks, self._tasks).close()
+        try:
+            cast(Driver, self._driver).close()
+        finally:
+            cast(Threads, self._threads).close()
+            cast(PeriodicTasks, self._tasks).close()
 
     def close_with_loop(self) -> None:
         """Drop the pending deadlines after the loop was closed; from any thread."""
