@@ -322,6 +322,7 @@ def test_deadlines_fire_tick_by_tick_after_the_loop_was_blocked(
     assert fired == [5, 6, 7]
 
 
+@pytest.mark.realtime
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_clock_that_replaces_that_of_one_loop_is_the_clock_of_its_timers(*, shared: bool) -> None:
     """Tests set `time` on the loop itself; alarms ring on that scale."""
