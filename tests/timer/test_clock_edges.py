@@ -360,3 +360,20 @@ def test_a_timer_on_a_wheel_loop_reads_the_monotonic_clock(*, uvloop: bool) -> N
         assert loop.run_until_complete(main())
     finally:
         loop.close()
+
+
+def test_a_block_whose_deadline_has_passed_expires_after_a_step_back(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """The clock is set back before the turn in which the block would expire."""
+    deadline = clock_loop.time()
+
+    async def main() -> None:
+        async with Timer() as timer:
+            with pytest.raises(TimeoutError):
+                async with timer.timeout_at(deadline):
+                    step(-10)
+                    await asyncio.sleep(60)
+            assert deadline <= timer.time() < deadline + 1
+
+    clock_loop.run_until_complete(main())
