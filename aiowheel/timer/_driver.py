@@ -164,10 +164,13 @@ class Driver:
         Raises:
             ForeignLoopError: The loop runs in another thread.
         """
-        if thread_id() != self._owner_thread:
-            loop = self.loop
-            if loop is not None and loop.is_running():
+        loop: Any = self.loop
+        if self._shows_thread:
+            running_in: object = loop._thread_id  # None while the loop does not run
+            if running_in is not None and cast(int, running_in) != thread_id():
                 self._check_running_loop()
+        elif loop is not None and thread_id() != self._owner_thread and loop.is_running():
+            self._check_running_loop()
 
     def run_in(self, thread: int | None) -> None:
         """Set the thread in which the loop runs, or None when it stops; wheel loops call this."""
