@@ -377,3 +377,19 @@ def test_a_block_whose_deadline_has_passed_expires_after_a_step_back(
             assert deadline <= timer.time() < deadline + 1
 
     clock_loop.run_until_complete(main())
+
+
+def test_a_closed_timer_arms_no_deadline_after_a_step_back(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """As always, a block loses its deadline when the timer is closed."""
+
+    async def main() -> None:
+        async with Timer() as timer:
+            async with timer.timeout_at(clock_loop.time()):
+                step(-10)
+                await timer.aclose()
+                await asyncio.sleep(60)
+            assert len(timer) == 0
+
+    clock_loop.run_until_complete(main())
