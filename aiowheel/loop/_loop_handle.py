@@ -139,8 +139,8 @@ class LoopHandle(TimerHandle):
             return waiting and not (driver.withdrawn and cast(Any, driver).was_withdrawn(self))
         return bool(cast(Any, driver).withdraw(self))
 
-    # A handle that another thread armed is in transit until the loop's thread files it. Until then,
-    # its counts are not those of the wheel.
+    # A handle armed by another thread waits in `_transit` until the loop's thread files it. Until
+    # then, its counts are not those of the wheel.
 
     def enter_transit(self, counts: TimerCounts) -> None:
         """Count as pending before the loop's thread files the handle."""

@@ -31,9 +31,10 @@ BUDGET_NS: Final = 5_000_000  #: the time that one slice may block the loop
 #: The longest slice of a driver that is behind, if the loop delayed the slice for as long.
 MOST_BUDGET_NS: Final = 1_000_000_000
 SLOW_NS: Final = 100_000_000  #: a callback that takes this long or longer is logged
-_RUNNING: Final = -1  # in _armed_ns: no deadline is earlier, so nothing re-arms inside a slice
+_RUNNING: Final = -1  # in _armed_ns: inside a slice, `arm` sets no alarm; `_rearm` does at the end
 _MILLISECOND: Final = 1_000_000
-#: asyncio's select() waits at most a day; the wake-up also finds timers due after a suspension.
+#: asyncio's select() waits at most a day. The daily wake-up also fires deadlines that passed during
+#: a suspension.
 _LONGEST_SLEEP_NS: Final = 86_400_000_000_000
 #: The loop's clock, by which an alarm rings, stands still while the machine is suspended.
 _LONGEST_BOOTTIME_SLEEP_NS: Final = 1_000_000_000
@@ -181,7 +182,7 @@ class Driver:
         return self._running_thread != 0 and thread_id() != self._running_thread
 
     def _loop_is_running(self) -> bool:
-        # If the loop runs in this thread, it is the running loop of this thread.
+        # For a caller in `_owner_thread`: a loop that runs in this thread is its running loop.
         loop: Any = self.loop
         if self._shows_thread:
             # As `is_running()`, without the call; the loop may now run in another thread.
@@ -238,7 +239,8 @@ class Driver:
 
         The budget of a slice is `BUDGET_NS`. After a slice that took longer, the driver is behind:
         the budget of the next slice is the time for which the loop's other callbacks delayed it, up
-        to `MOST_BUDGET_NS`. Under overload, therefore, neither side starves the other.
+        to `MOST_BUDGET_NS`. Under overload, the timer and the other callbacks therefore each get
+        half of the time.
         """
         wheel = self.wheel
         try:

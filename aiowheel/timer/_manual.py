@@ -69,8 +69,8 @@ class ManualTimer(Timer):
 
         Raises:
             ValueError: *seconds* is negative or not finite, or the time would exceed 73 years.
-            RuntimeError: Callbacks arm deadlines for one instant without an end. Time stays there; the
-                exceptions of the callbacks, if there are any, are the cause.
+            RuntimeError: Callbacks arm deadlines for one instant without an end. Time stays there.
+                The exceptions of the callbacks, if there are any, are the cause.
             ExceptionGroup: Callbacks raised; the other callbacks have run. A BaseExceptionGroup if
                 one of the exceptions, such as CancelledError, is not an Exception.
         """

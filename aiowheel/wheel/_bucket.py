@@ -12,9 +12,10 @@ from mypy_extensions import i64, mypyc_attr
 from aiowheel.wheel._statistics import Counts
 
 
-# Acyclic, so that the cyclic collector does not visit a million pending entries. A bucket must
-# therefore unlink its entries before it is dropped (Bucket.unlink_all): nothing else frees the
-# ring.
+# Acyclic, so that the cyclic collector does not visit a million pending entries. The collector does
+# not traverse these classes, so the owner of a bucket must call `unlink_all` before it drops the
+# bucket. Only in the compiled build does the collector find cycles through entries: a wheel of at
+# most 10,000 pending entries reports their references in its own traversal (hatch_c.py).
 @mypyc_attr(acyclic=True)
 class Node:
     """An element of a linked list. A node outside every list has no links."""

@@ -96,9 +96,9 @@ class TimingWheel:
         self._overdue = Bucket()  # armed for a tick already passed; first in the next pass
 
     def __del__(self) -> None:
-        # Entries and buckets are invisible to the cyclic collector, so their rings must be broken.
-        # The collector may clear the objects that entries refer to, so an entry that survives must
-        # drop its references.
+        # The cyclic collector does not traverse the rings (see `Node`), so they must be broken. It
+        # may clear the objects that entries refer to, so an entry that survives must drop its
+        # references.
         if getattr(self, "_finest", None) is None:  # the arguments were refused
             return
         failure: Exception | None = None

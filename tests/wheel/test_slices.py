@@ -101,13 +101,13 @@ class Oracle:
     def check(self, entry: TimerEntry | None) -> None:
         """Assert that *entry* is the next one of the pass."""
         first = min(self.ticks.values(), default=(self.end + 1, 0))
-        if self.ready and first[0] != self.current:
-            assert entry is self.ready[0]
-        elif first[0] > self.end:
+        if not self.ready and first[0] > self.end:
             assert entry is None
             return
+        assert entry is not None
+        if self.ready and first[0] != self.current:
+            assert entry is self.ready[0]
         else:
-            assert entry is not None
             self.current = first[0]
             tick, sequence = self.ticks[entry]
             assert tick == self.current
