@@ -27,8 +27,8 @@ def callback_text(callback: Callable[..., object], args: tuple[object, ...], *, 
     return _format_callback_source(callback, args, **options)
 
 
-class TimerHandle(asyncio.TimerHandle):
-    """asyncio's handle, with the name of its base class because the `repr` shows the name."""
+class NotedHandle(asyncio.TimerHandle):
+    """asyncio's handle, which updates the notes of a `LoopHandle` when it runs."""
 
     __slots__ = ("notes",)
 
@@ -36,7 +36,19 @@ class TimerHandle(asyncio.TimerHandle):
 
     def _run(self) -> None:
         self.notes.ready = None
+        self.notes.has_run = True
         super()._run()
+
+    def cancelled_text(self) -> str:
+        """Cancel the handle and return its `repr`, without the callback if that cannot be shown."""
+        try:
+            self.cancel()
+            return repr(self)
+        except Exception:  # the `repr` of the callback raises; the handle is cancelled
+            return f"<TimerHandle cancelled when={self.when()}>"
+
+
+NotedHandle.__name__ = "TimerHandle"  # the `repr` shows the name of the class
 
 
 class NoLoop:
@@ -62,15 +74,17 @@ class DebugNotes:
         source_traceback: The stack where the timer was armed, the innermost frame last.
         text: The `repr` from before the handle was cancelled.
         ready: The asyncio handle that was passed to *loop*, until it runs.
+        has_run: Whether that handle has run or is running.
     """
 
-    __slots__ = ("loop", "ready", "source_traceback", "text")
+    __slots__ = ("has_run", "loop", "ready", "source_traceback", "text")
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
         self.loop: asyncio.AbstractEventLoop | None = loop
         self.source_traceback: StackSummary | None = None
         self.text: str = ""
-        self.ready: TimerHandle | None = None
+        self.ready: NotedHandle | None = None
+        self.has_run: bool = False
 
     def note_caller(self) -> None:
         """Store the stack where the timer was armed."""
@@ -79,7 +93,7 @@ class DebugNotes:
             frame = frame.f_back  # frames of this package exist only in the pure build
         self.source_traceback = extract_stack(frame)
 
-    def hand_over(self, ready: TimerHandle) -> None:
+    def hand_over(self, ready: NotedHandle) -> None:
         """Pass *ready* to the loop, which runs it like its own handles."""
         ready.notes = self
         self.ready = ready
@@ -87,9 +101,9 @@ class DebugNotes:
         loop._add_callback(ready)
 
     def withdraw(self) -> bool:
-        """Cancel the handle that was passed to the loop; return True if it had not run."""
+        """Give up the handle that was passed to the loop; return True if it had not run.
+
+        The caller cancels that handle.
+        """
         ready, self.ready = self.ready, None
-        if ready is None:
-            return False
-        ready.cancel()
-        return True
+        return ready is not None

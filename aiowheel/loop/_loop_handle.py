@@ -13,10 +13,9 @@ from mypy_extensions import i64, mypyc_attr
 from aiowheel._arguments import safe_repr
 from aiowheel._types import Delay
 from aiowheel._units import ns_to_seconds
-from aiowheel.loop._debug_notes import DebugNotes, NoLoop, callback_text
-from aiowheel.loop._debug_notes import TimerHandle as AsyncioHandle
+from aiowheel.loop._debug_notes import DebugNotes, NoLoop, NotedHandle, callback_text
 from aiowheel.timer._driver import TimerCounts
-from aiowheel.timer._handle import CANCELLED, TimerHandle
+from aiowheel.timer._handle import CANCELLED, WAITING, TimerHandle
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
@@ -73,6 +72,12 @@ class LoopHandle(TimerHandle):
         """Return the time on the scale of `loop.time()`, exactly as it was given."""
         return self._when
 
+    def fired(self) -> bool:
+        notes = self._notes
+        if self._state == WAITING and notes is not None:
+            return notes.has_run  # in debug mode, asyncio's loop runs the callback after `fire`
+        return super().fired()
+
     def touch(self, delay: Delay | None = None) -> bool:
         self._arrive()
         moved = super().touch(delay)
@@ -108,16 +113,18 @@ class LoopHandle(TimerHandle):
         thread removes the handle from the wheel.
         """
         notes = self._notes
-        if notes is not None and not self.cancelled():
-            handle = notes.ready
-            if handle is None:
-                handle = self.asyncio_handle()
-            handle.cancel()
-            notes.text = repr(handle)  # still has the callback, as asyncio's `repr` in debug mode
-            waiting = self._withdraw() or notes.withdraw()
-        else:
+        if notes is None or self.cancelled():
             waiting = self._withdraw()
+            self._state = CANCELLED
+            return waiting
+        handle = notes.ready
+        if handle is None:
+            handle = self.asyncio_handle()
+        waiting = self._withdraw() or notes.withdraw()
         self._state = CANCELLED
+        # Last, because the `repr` of the callback may raise. The text still has the callback, as
+        # asyncio's `repr` in debug mode.
+        notes.text = handle.cancelled_text()
         return waiting
 
     def _withdraw(self) -> bool:
@@ -132,8 +139,8 @@ class LoopHandle(TimerHandle):
             return waiting and not (driver.withdrawn and cast(Any, driver).was_withdrawn(self))
         return bool(cast(Any, driver).withdraw(self))
 
-    # A handle that another thread armed is in transit until the loop's thread files it. Until then,
-    # its counts are not those of the wheel.
+    # A handle armed by another thread waits in `_transit` until the loop's thread files it. Until
+    # then, its counts are not those of the wheel.
 
     def enter_transit(self, counts: TimerCounts) -> None:
         """Count as pending before the loop's thread files the handle."""
@@ -200,14 +207,14 @@ class LoopHandle(TimerHandle):
             return MethodType(callback, args), ()  # see `TimerHandle.__init__`
         return callback, cast(Any, args)
 
-    def asyncio_handle(self) -> AsyncioHandle:
+    def asyncio_handle(self) -> NotedHandle:
         """Return a handle of asyncio's own for the same callback, with the `repr` of debug mode."""
         return self._asyncio_handle(NoLoop(debug=True))
 
-    def _asyncio_handle(self, loop: Any) -> AsyncioHandle:
+    def _asyncio_handle(self, loop: Any) -> NotedHandle:
         callback, args = self._call()
         context = self._context
-        handle = AsyncioHandle(
+        handle = NotedHandle(
             cast(Any, self._when), callback, args, loop, Context() if context is None else context
         )
         notes = self._notes

@@ -31,8 +31,8 @@ class WheelEventLoopMixin(_Base):
     class arms at most one timer of its own. The differences from the base loop:
 
     - Deadlines are rounded up to a millisecond; those of one millisecond fire in the order they
-      were armed. No deadline fires early; on asyncio's loop it may fire a clock tick early, on
-      uvloop a millisecond.
+      were armed. Unlike on the base loops, no deadline fires early: asyncio's own loop may fire a
+      clock tick early, uvloop a millisecond.
     - Many callbacks due at once run in slices of 5 ms, with turns of the loop in between. A loop
       that is behind runs longer slices.
     - Handles are instances of `LoopHandle`, whose `cancel()` returns whether the callback was still

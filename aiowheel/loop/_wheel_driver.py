@@ -163,8 +163,10 @@ class WheelDriver(LoopDriver):
 
     def close(self) -> None:
         self._transit.driver = None
-        super().close()
-        self.withdrawn.clear()
+        try:
+            super().close()
+        finally:
+            self.withdrawn.clear()
 
     def _notes(self) -> DebugNotes:
         return DebugNotes(self.own_loop if self.is_asyncios else None)

@@ -31,9 +31,10 @@ BUDGET_NS: Final = 5_000_000  #: the time that one slice may block the loop
 #: The longest slice of a driver that is behind, if the loop delayed the slice for as long.
 MOST_BUDGET_NS: Final = 1_000_000_000
 SLOW_NS: Final = 100_000_000  #: a callback that takes this long or longer is logged
-_RUNNING: Final = -1  # in _armed_ns: no deadline is earlier, so nothing re-arms inside a slice
+_RUNNING: Final = -1  # in _armed_ns: inside a slice, `arm` sets no alarm; `_rearm` does at the end
 _MILLISECOND: Final = 1_000_000
-#: asyncio's select() waits at most a day; the wake-up also finds timers due after a suspension.
+#: asyncio's select() waits at most a day. The daily wake-up also fires deadlines that passed during
+#: a suspension.
 _LONGEST_SLEEP_NS: Final = 86_400_000_000_000
 #: The loop's clock, by which an alarm rings, stands still while the machine is suspended.
 _LONGEST_BOOTTIME_SLEEP_NS: Final = 1_000_000_000
@@ -164,10 +165,13 @@ class Driver:
         Raises:
             ForeignLoopError: The loop runs in another thread.
         """
-        if thread_id() != self._owner_thread:
-            loop = self.loop
-            if loop is not None and loop.is_running():
+        loop: Any = self.loop
+        if self._shows_thread:
+            running_in: object = loop._thread_id  # None while the loop does not run
+            if running_in is not None and cast(int, running_in) != thread_id():
                 self._check_running_loop()
+        elif loop is not None and thread_id() != self._owner_thread and loop.is_running():
+            self._check_running_loop()
 
     def run_in(self, thread: int | None) -> None:
         """Set the thread in which the loop runs, or None when it stops; wheel loops call this."""
@@ -178,7 +182,7 @@ class Driver:
         return self._running_thread != 0 and thread_id() != self._running_thread
 
     def _loop_is_running(self) -> bool:
-        # If the loop runs in this thread, it is the running loop of this thread.
+        # For a caller in `_owner_thread`: a loop that runs in this thread is its running loop.
         loop: Any = self.loop
         if self._shows_thread:
             # As `is_running()`, without the call; the loop may now run in another thread.
@@ -235,7 +239,8 @@ class Driver:
 
         The budget of a slice is `BUDGET_NS`. After a slice that took longer, the driver is behind:
         the budget of the next slice is the time for which the loop's other callbacks delayed it, up
-        to `MOST_BUDGET_NS`. Under overload, therefore, neither side starves the other.
+        to `MOST_BUDGET_NS`. Under overload, the timer and the other callbacks therefore each get
+        half of the time.
         """
         wheel = self.wheel
         try:
@@ -317,11 +322,18 @@ class Driver:
             self.wake_at(upcoming, now)
 
     def close(self) -> None:
-        """Drop every pending task and refuse new ones."""
+        """Drop every pending task and refuse new ones; then raise the first error of a `drop`."""
         self.closed = True
         self.counts.driver = None
+        failure: BaseException | None = None
         for entry in self.wheel.clear():
-            cast(TimerTask, entry).drop()
+            try:
+                cast(TimerTask, entry).drop()
+            except BaseException as error:  # the other tasks must still be dropped
+                if failure is None:
+                    failure = error
+        if failure is not None:
+            raise failure
 
     # --- inspection -------------------------------------------------------------------------
 
@@ -369,6 +381,10 @@ class LoopDriver(Driver):
         # `time` of both kinds of loop is the monotonic clock. uvloop truncates it to milliseconds,
         # and a delay that is counted from a truncated "now" ends early.
         reads_monotonic = on_uvloop or loop_time is BaseEventLoop.time
+        # Tests replace `time` on the loop itself. A wheel loop's is the monotonic clock.
+        replaced: object = getattr(loop, "__dict__", {}).get("time")
+        if replaced is not None and replaced is not monotonic_clock():
+            reads_monotonic = False
         if clock is None:
             clock = monotonic_clock() if reads_monotonic else loop.time
         super().__init__(clock, tick_ns, wheel_size, loop)

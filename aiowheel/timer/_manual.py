@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Final, cast
 
 from mypy_extensions import i64
 
@@ -11,6 +11,9 @@ from aiowheel._types import Count, Delay
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.timer._driver import Driver
 from aiowheel.timer._timer import Timer
+
+#: The longest chain of callbacks at one instant that each arm the next one.
+MOST_LINKS: Final = 100_000
 
 
 class ManualDriver(Driver):
@@ -58,13 +61,16 @@ class ManualTimer(Timer):
 
         A deadline that is due when it is armed, such as a delay of 0, never fires inside the call
         that arms it: it fires in the next `advance`, which may be `advance(0)`, or in the current
-        one if a callback arms it.
+        one if a callback arms it. A chain of 100,000 callbacks that each arm the next one for the
+        same instant is refused, because time would never pass.
 
         Returns:
             The number of deadlines that fired.
 
         Raises:
             ValueError: *seconds* is negative or not finite, or the time would exceed 73 years.
+            RuntimeError: Callbacks arm deadlines for one instant without an end. Time stays there.
+                The exceptions of the callbacks, if there are any, are the cause.
             ExceptionGroup: Callbacks raised; the other callbacks have run. A BaseExceptionGroup if
                 one of the exceptions, such as CancelledError, is not an Exception.
         """
@@ -79,6 +85,7 @@ class ManualTimer(Timer):
                 f"seconds must end within 73 years of 0, got {safe_repr(seconds)} at {self.time()}"
             )
         fired = driver.fired
+        links: i64 = 0  # of a chain at one instant
         while True:
             driver.run_slice()
             if driver.wheel.pass_is_open():
@@ -86,9 +93,27 @@ class ManualTimer(Timer):
             upcoming = driver.wheel.next_expiration()
             if upcoming is None or upcoming > target:
                 break
+            links = 0 if upcoming > driver.manual_ns else links + 1
+            if links >= MOST_LINKS:
+                raise self._endless()
             driver.manual_ns = max(upcoming, driver.manual_ns)
         driver.manual_ns = max(target, driver.manual_ns)  # a callback may have called `advance`
-        errors, driver.errors = driver.errors, []
-        if errors:
-            raise BaseExceptionGroup("timer callbacks failed", errors)
+        failed = self._failed()
+        if failed is not None:
+            raise failed
         return driver.fired - fired
+
+    def _failed(self) -> BaseException | None:
+        """Return the exceptions of the callbacks as a group, and forget them."""
+        errors, self._manual.errors = self._manual.errors, []
+        return BaseExceptionGroup("timer callbacks failed", errors) if errors else None
+
+    def _endless(self) -> RuntimeError:
+        driver = self._manual
+        due = [entry for entry in driver.wheel.pending() if entry.deadline <= driver.manual_ns]
+        error = RuntimeError(
+            f"callbacks armed deadlines for the time at {self.time()} {MOST_LINKS} times in a row, "
+            f"the last for {safe_repr(due[0].payload)}: time would never pass"
+        )
+        error.__cause__ = self._failed()  # mypyc drops the second half of `raise ... from`
+        return error

@@ -54,7 +54,7 @@ class Schedule:
         self._set_next(driver.deadline_after(first_ns))
 
     def advance(self, now: i64) -> None:
-        """Set the tick after the one that fires *now*."""
+        """Set the next tick after one that fires at the time *now*."""
         late = max(now - self.next_ns, 0)
         grid = self._grid + self._period
         if self._missed == _SKIP:
@@ -72,8 +72,8 @@ class Schedule:
             self.next_ns += int(int(self._jitter) * random())  # noqa: S311 - jitter is no secret
 
 
-# Not acyclic: while its coroutine runs, a call is in no wheel, and the collector sees the
-# references of an acyclic entry only through a wheel.
+# Not acyclic: while its coroutine runs, a call is in no wheel, and no wheel reports its references
+# to the collector (see `Node`).
 class Periodic(TimerTask):
     """A function that is called periodically; `Timer.every` creates it.
 

@@ -26,7 +26,6 @@ from aiowheel._callbacks import is_coroutine_function
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-#: A coroutine, the object that it awaits, and its context. A coroutine that never starts is closed.
 _Run = tuple[Coroutine[object, object, None], Awaitable[object], Context]
 
 
@@ -55,6 +54,8 @@ class PeriodicTasks:
         self._outlives_cancelling = outlives_cancelling
         self._host: Task[None] | None = None
         self._group: TaskGroup | None = None
+        # Each coroutine of `_run`, the object that it awaits, and its context. `_on_done` closes a
+        # coroutine that never starts.
         self._not_begun: dict[Call, _Run] = {}
         self._withdrawn: set[Call] = set()  # calls that were cancelled before they began
         self._running: dict[Call, Task[object] | None] = {}
@@ -125,8 +126,15 @@ class PeriodicTasks:
         self._host = None
         if host.cancelled():
             self._ended = self._ended or not self._outlives_cancelling
-        else:
-            host.exception()  # marks it as retrieved: KeyboardInterrupt and SystemExit were raised
+        elif isinstance(error := host.exception(), Exception):
+            # KeyboardInterrupt and SystemExit are no Exception; the loop has raised them.
+            host.get_loop().call_exception_handler(
+                {
+                    "message": "Exception in the task group of periodic calls",
+                    "exception": error,
+                    "task": host,
+                }
+            )
         for run, awaitable, _ in self._not_begun.values():
             run.close()
             _discard(awaitable)

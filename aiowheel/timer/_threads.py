@@ -120,8 +120,8 @@ class Inbox:
             self._loop.call_exception_handler({"message": text, "exception": error})
 
 
-# Not acyclic: a handle in the inbox is in no wheel, and the collector sees the references of an
-# acyclic entry only through a wheel.
+# Not acyclic: a handle in the inbox is in no wheel, and no wheel reports its references to the
+# collector (see `Node`).
 class ThreadsafeHandle(TimerTask):
     """The handle of `call_later_threadsafe`; every method may be called from any thread.
 

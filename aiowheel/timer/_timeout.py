@@ -168,10 +168,14 @@ class Timeout:
     def _expire_if_due(self) -> None:
         self._soon -= 1
         # Meanwhile the block may have ended, or its deadline may have been moved.
-        due = self._soon == 0 and self._deadline <= self._driver.now_ns()
-        if due and self._state == _ENTERED:
+        if self._soon > 0 or self._state != _ENTERED:
+            return
+        driver = self._driver
+        if self._deadline <= driver.now_ns():
             self._disarm()
             self._on_timeout()
+        elif self._expiry is None and not driver.closed:  # the clock was set back
+            self._arm()
 
     def _on_timeout(self) -> None:
         self._expiry = None

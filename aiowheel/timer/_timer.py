@@ -138,9 +138,9 @@ class Timer:
         self._run_on(LoopDriver(loop, self._tick_ns, self._wheel_size), outlives_cancelling=False)
 
     def _run_on(self, driver: Driver, *, outlives_cancelling: bool) -> None:
-        self._driver = driver
         self._threads = Threads(driver)
         self._tasks = PeriodicTasks(outlives_cancelling=outlives_cancelling)
+        self._driver = driver  # last, because the calls of other threads look at this first
 
     def aclose(self) -> Coroutine[Any, Any, None]:
         """Drop the pending deadlines and close; idempotent, and safe to call from several tasks.
@@ -163,9 +163,11 @@ class Timer:
             self._close_for_good()
 
     def _close_for_good(self) -> None:
-        cast(Driver, self._driver).close()
-        cast(Threads, self._threads).close()
-        cast(PeriodicTasks, self._tasks).close()
+        try:
+            cast(Driver, self._driver).close()
+        finally:
+            cast(Threads, self._threads).close()
+            cast(PeriodicTasks, self._tasks).close()
 
     def close_with_loop(self) -> None:
         """Drop the pending deadlines after the loop was closed; from any thread."""

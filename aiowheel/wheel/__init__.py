@@ -1,4 +1,4 @@
-"""The passive hierarchical timing wheel: integers in, entries out. Rank 0: no clock, no loop."""
+"""The hierarchical timing wheel: a caller moves its time and gets the due entries. Rank 0."""
 
 from aiowheel.wheel._bucket import TimerEntry as TimerEntry
 from aiowheel.wheel._heap import HeapWheel as HeapWheel

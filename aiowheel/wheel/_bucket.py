@@ -12,9 +12,10 @@ from mypy_extensions import i64, mypyc_attr
 from aiowheel.wheel._statistics import Counts
 
 
-# Acyclic, so that the cyclic collector does not visit a million pending entries. A bucket must
-# therefore unlink its entries before it is dropped (Bucket.unlink_all): nothing else frees the
-# ring.
+# Acyclic, so that the cyclic collector does not visit a million pending entries. The collector does
+# not traverse these classes, so the owner of a bucket must call `unlink_all` before it drops the
+# bucket. Only in the compiled build does the collector find cycles through entries: a wheel of at
+# most 10,000 pending entries reports their references in its own traversal (hatch_c.py).
 @mypyc_attr(acyclic=True)
 class Node:
     """An element of a linked list. A node outside every list has no links."""
@@ -52,10 +53,11 @@ class TimerEntry(Node):
     def __init__(self, deadline: i64, payload: object) -> None:
         self.prev: Node | None = None
         self.next: Node | None = None
-        # In this order, the fields that a touch reads and writes share one cache line with the
-        # delay of a TimerHandle: at a million entries, cache misses determine the cost.
+        # In this order, the fields that `TimerHandle.touch` reads and writes share one cache line
+        # with the delay of the handle: at a million entries, cache misses determine the cost.
         self._deadline = deadline
-        self._filed: i64 = 0  # the tick of its bucket; the deadline may have moved later since
+        # The tick of its bucket; the deadline may have moved later since. Negative while overdue.
+        self._filed: i64 = 0
         self._counts: Counts | None = None  # None when not pending
         self._payload = payload
 

@@ -1,7 +1,7 @@
 """One ring of buckets. Rank 0: no clock, no loop.
 
-Source: one TimingWheel of Kafka's chain; the occupancy map is tokio's idea, here one byte a slot,
-so that any wheel size costs one ``memchr``.
+Source: one TimingWheel of Kafka's chain; the occupancy map is tokio's idea. The occupancy map has
+one byte per slot, so that one ``memchr`` finds the next entry.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from aiowheel.wheel._statistics import Counts, LevelOccupancy, WheelStatistics
 LIMIT: Final = 2**61 - 1  #: the furthest time from zero on either side, in the caller's unit
 HORIZON: Final = 2**62 - 1  #: more ticks than can lie between two legal times
 MOST_BUCKETS: Final = 2**24  #: the largest wheel_size
+OVERDUE: Final = 2**61  #: a time minus this is negative, unlike a tick; see `_place`
 REFILES_PER_STEP: Final = 1000  #: cascaded entries between two readings of the clock, about 0.1 ms
 _MOST_COUNTED: Final = 2**31 - 1  # entries of a bucket, for `count_bucket`
 
@@ -61,10 +62,10 @@ class TimingWheel:
         "_due",
         "_edge",
         "_finest",
-        "_horizon",
         "_now",
         "_origin",
         "_overdue",
+        "_pass_end",
         "_reached",
         "_tick",
         "_wheel_size",
@@ -83,11 +84,11 @@ class TimingWheel:
         self._now: i64 = checked_int("start", start, -LIMIT, LIMIT)
         if counts is not None and not isinstance(counts, Counts):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
             raise TypeError(f"counts must be a Counts or None, got {safe_repr(counts)}")
-        self._reached: i64 = self._now  # deadlines up to here are due
+        self._reached: i64 = self._now  # the time of the current tick: deadlines up to it are due
         # Ticks are counted from the one that holds `start`, so that each level begins with block 0.
         self._origin: i64 = self._now // self._tick
         self._current: i64 = 0  # the tick whose bucket was visited last
-        self._horizon: i64 = 0  # the last tick of the pass; after _current only while it is open
+        self._pass_end: i64 = 0  # the last tick of the pass; after _current only while it is open
         self._counts = Counts() if counts is None else counts
         self._finest = Level(1, self._wheel_size, 0, HORIZON)  # overflow levels follow it
         self._edge: i64 = (self._finest.limit + self._origin) * self._tick  # the end of its block
@@ -95,9 +96,9 @@ class TimingWheel:
         self._overdue = Bucket()  # armed for a tick already passed; first in the next pass
 
     def __del__(self) -> None:
-        # Entries and buckets are invisible to the cyclic collector, so their rings must be broken.
-        # The collector may clear the objects that entries refer to, so an entry that survives must
-        # drop its references.
+        # The cyclic collector does not traverse the rings (see `Node`), so they must be broken. It
+        # may clear the objects that entries refer to, so an entry that survives must drop its
+        # references.
         if getattr(self, "_finest", None) is None:  # the arguments were refused
             return
         failure: Exception | None = None
@@ -202,7 +203,9 @@ class TimingWheel:
     def _place(self, entry: TimerEntry) -> None:
         """File an entry that a caller has armed or moved, but never in the open pass."""
         if entry._deadline <= self._now:
-            entry._filed = self._horizon
+            # The entry is due even if its tick is later. It carries the time for which that holds:
+            # after a move to a later deadline, it is filed again, tick by tick like the others.
+            entry._filed = self._now - OVERDUE
             self._overdue.append(entry)
         else:
             self._file(entry, self._tick_of(entry._deadline))
@@ -256,17 +259,15 @@ class TimingWheel:
         for a time already past is returned by the next pass, so that a callback that re-arms itself
         at delay 0 cannot keep a pass open.
         """
-        # The overdue entries are due although their ticks may be later, even in an open pass.
-        self._reached = max(self._reached, self._now)
         self._now = now
-        self._horizon = now // self._tick - self._origin
+        self._pass_end = now // self._tick - self._origin
         if now == LIMIT:  # time ends here, and with it the last tick, however wide
-            self._horizon = self._tick_of(now)
+            self._pass_end = self._tick_of(now)
         self._due.take_all(self._overdue)
 
     def pass_is_open(self) -> bool:
         """Return whether `pop_due` still has buckets to visit before the wheel reaches `now`."""
-        return self._current < self._horizon or not self._due.is_empty()
+        return self._current < self._pass_end or not self._due.is_empty()
 
     def pop_due(self) -> TimerEntry | None:
         """Return the next due entry, which is then no longer pending; None at the end of the pass.
@@ -281,7 +282,9 @@ class TimingWheel:
                     return None
                 continue
             counts = self._counts
-            if entry._deadline <= self._reached:
+            if entry._deadline <= self._reached or (
+                entry._filed < 0 and entry._deadline <= entry._filed + OVERDUE
+            ):
                 entry._counts = None
                 counts.pending -= 1
                 counts.expired += 1
@@ -345,7 +348,7 @@ class TimingWheel:
         upcoming = self._next_tick()
         if upcoming < 0 or upcoming > tick:
             self._now = now
-            self._horizon = tick
+            self._pass_end = tick
             self._visit(tick)
 
     def _next_tick(self) -> i64:
@@ -366,13 +369,13 @@ class TimingWheel:
             slot = level.next_occupied(self._current)
             if slot >= 0:
                 tick = level.base + slot * level.width
-                if tick > self._horizon:
+                if tick > self._pass_end:
                     break
                 self._visit(tick)
                 self._due.take_all(level.take(slot))
                 return True
             level = level.coarser
-        self._visit(self._horizon)
+        self._visit(self._pass_end)
         return False
 
     def _visit(self, tick: i64) -> None:
@@ -475,7 +478,9 @@ class TimingWheel:
         entries = self.pending()
         assert len(entries) == counts.pending
         assert counts.pending + counts.cancelled + counts.expired == counts.scheduled
-        assert self._current <= self._horizon
+        assert self._current <= self._pass_end
+        for entry in self._overdue:
+            assert entry._filed < 0
         for entry in entries:
             assert entry._counts is counts
             assert entry._deadline <= self._now or self._tick_of(entry._deadline) >= entry._filed

@@ -134,6 +134,58 @@ def test_a_cancelled_handle_still_names_its_callback(debug_loop: asyncio.Abstrac
     )
 
 
+def test_a_handle_that_has_run_is_fired(debug_loop: asyncio.AbstractEventLoop) -> None:
+    """On asyncio's loop, a callback that is due and has not run can still be cancelled."""
+    handles: list[Any] = []
+    fired: list[bool] = []
+
+    def note() -> None:
+        fired.append(handles[0].fired())
+        if handles[1].cancel():
+            fired.append(handles[1].fired())
+
+    handles = [debug_loop.call_later(0, note), debug_loop.call_later(0, fired.append, True)]
+    assert not handles[0].fired()
+    turn(debug_loop)
+
+    assert fired == [True, False]
+    assert [handle.fired() for handle in handles] == [True, False]
+    assert [handle.cancelled() for handle in handles] == [False, True]
+
+
+class Unprintable:
+    """A callback whose `repr` raises."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> None:
+        """Count the call."""
+        self.calls += 1
+
+    def __repr__(self) -> str:
+        raise ZeroDivisionError
+
+
+def test_a_callback_that_cannot_be_printed_can_be_cancelled(
+    debug_loop: asyncio.AbstractEventLoop,
+) -> None:
+    """This holds before the deadline, and on asyncio's loop until the callback runs."""
+    callback = Unprintable()
+    handles: list[Any] = [debug_loop.call_later(60, callback)]
+    answers = [handles[0].cancel()]
+
+    debug_loop.call_later(0, lambda: answers.append(handles[1].cancel()))
+    handles.append(debug_loop.call_later(0, callback))
+    turn(debug_loop)
+
+    assert answers == [True, True]
+    assert [handle.cancelled() for handle in handles] == [True, True]
+    assert callback.calls == 0
+    for handle in handles:
+        assert re.fullmatch(r"<TimerHandle cancelled when=\S+>", repr(handle))
+
+
 class Point(NamedTuple):
     """A tuple with a method."""
 

@@ -1,11 +1,14 @@
 """Clocks of any age, ticks of any width, clocks that jump, stop or step back."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
 
+import aiowheel
 from aiowheel import ManualTimer, Timer
+from aiowheel.loop import new_event_loop
 from aiowheel.timer._driver import Driver
 
 Step = Callable[[float], None]
@@ -298,3 +301,95 @@ async def test_no_real_timer_fires_early(tick: float) -> None:
         await done.wait()
 
     assert early == []
+
+
+def test_deadlines_fire_tick_by_tick_after_the_loop_was_blocked(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """The first callback of a coarse bucket takes longer than a slice; the others keep order."""
+    fired: list[int] = []
+
+    async def main() -> None:
+        async with Timer(wheel_size=4) as timer:
+            timer.call_later(0.004, step, 0.006)
+            for milliseconds in (7, 5, 6):
+                timer.call_later(milliseconds / 1000, fired.append, milliseconds)
+            step(0.010)
+            await timer.sleep(0.1)
+
+    clock_loop.run_until_complete(main())
+
+    assert fired == [5, 6, 7]
+
+
+@pytest.mark.realtime
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_clock_that_replaces_that_of_one_loop_is_the_clock_of_its_timers(*, shared: bool) -> None:
+    """Tests set `time` on the loop itself; alarms ring on that scale."""
+    loop = asyncio.SelectorEventLoop()
+    loop.time = lambda: time.monotonic() - 1000  # type: ignore[method-assign]
+
+    async def main() -> None:
+        if shared:
+            await aiowheel.sleep(0.01)
+            timer = aiowheel.current_timer()
+            assert abs(timer.time() - loop.time()) < 100
+            return
+        async with Timer() as timer:
+            await timer.sleep(0.01)
+            assert abs(timer.time() - loop.time()) < 100
+
+    try:
+        loop.run_until_complete(asyncio.wait_for(main(), 30))
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("uvloop", [False, True], ids=["selector", "uvloop"])
+def test_a_timer_on_a_wheel_loop_reads_the_monotonic_clock(*, uvloop: bool) -> None:
+    """A wheel loop has that clock as its own `time`."""
+    if uvloop:
+        pytest.importorskip("uvloop")
+    loop = new_event_loop(uvloop=uvloop)
+
+    async def main() -> bool:
+        async with Timer() as timer:
+            return driver_of(timer).reads_monotonic
+
+    try:
+        assert loop.run_until_complete(main())
+    finally:
+        loop.close()
+
+
+def test_a_block_whose_deadline_has_passed_expires_after_a_step_back(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """The clock is set back before the turn in which the block would expire."""
+    deadline = clock_loop.time()
+
+    async def main() -> None:
+        async with Timer() as timer:
+            with pytest.raises(TimeoutError):
+                async with timer.timeout_at(deadline):
+                    step(-10)
+                    await asyncio.sleep(60)
+            assert deadline <= timer.time() < deadline + 1
+
+    clock_loop.run_until_complete(main())
+
+
+def test_a_closed_timer_arms_no_deadline_after_a_step_back(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """As always, a block loses its deadline when the timer is closed."""
+
+    async def main() -> None:
+        async with Timer() as timer:
+            async with timer.timeout_at(clock_loop.time()):
+                step(-10)
+                await timer.aclose()
+                await asyncio.sleep(60)
+            assert len(timer) == 0
+
+    clock_loop.run_until_complete(main())

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Callable, Iterator
 from threading import get_ident
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from aiowheel import ManualTimer, TimerHandle
 from aiowheel.timer._driver import BoottimeDriver, LoopDriver
 from aiowheel.timer._manual import ManualDriver
+from aiowheel.timer._timeout import Wakeup
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -302,3 +303,28 @@ def test_a_driver_knows_whether_its_loop_runs_in_another_thread() -> None:
         driver.run_in(thread)
 
     assert [*answers, driver.runs_elsewhere()] == [False, False, True, False]
+
+
+class BrokenFuture:
+    """A future that cannot be ended."""
+
+    def done(self) -> bool:
+        """Raise ZeroDivisionError."""
+        raise ZeroDivisionError
+
+
+def test_closing_drops_every_task_even_if_one_cannot_be_dropped() -> None:
+    """The first error is raised afterwards, and the calls of threads end as well."""
+    timer = ManualTimer()
+    driver = timer._manual
+    first, last = (handle_at(deadline, nothing) for deadline in (SECOND, 3 * SECOND))
+    for task in (first, Wakeup(2 * SECOND, cast(Any, BrokenFuture())), last):
+        driver.arm(task, 0)
+
+    with pytest.raises(ZeroDivisionError):
+        timer._close_for_good()
+
+    assert first.cancelled()
+    assert last.cancelled()
+    assert timer.closed
+    assert cast(Any, timer._tasks)._ended

@@ -149,6 +149,33 @@ def test_a_loop_that_moved_to_another_thread(loop: asyncio.AbstractEventLoop) ->
     loop.run_until_complete(timer.aclose())
 
 
+def test_a_loop_that_moved_to_another_thread_and_ran_no_timer_there() -> None:
+    """On asyncio's loops the thread that ran the loop before is refused from the first moment."""
+    loop = asyncio.SelectorEventLoop()
+    started = Event()
+
+    async def begin() -> tuple[Timer, aiowheel.TimerHandle, aiowheel.Periodic]:
+        timer = await Timer().__aenter__()
+        return timer, timer.call_later(60, nothing), timer.every(60, nothing)
+
+    timer, handle, periodic = loop.run_until_complete(begin())
+    loop.call_soon(started.set)
+    thread = Thread(target=loop.run_forever)
+    thread.start()
+    started.wait()
+    try:
+        for call in (handle.cancel, periodic.cancel):
+            with pytest.raises(ForeignLoopError):
+                call()
+        assert len(timer) == 2
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+    assert handle.cancel()  # the loop does not run
+    loop.run_until_complete(timer.aclose())
+    loop.close()
+
+
 # --- context of calls from threads ----------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -248,3 +248,49 @@ async def test_a_closed_manual_timer_refuses() -> None:
     assert isinstance(timer, ManualTimer)
     with pytest.raises(TimerClosedError, match="closed"):
         timer.advance(1)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_chain_at_one_instant_without_an_end_is_refused(*, fails: bool) -> None:
+    """The error has those of the callbacks as its cause; the timer can be used afterwards."""
+    timer = ManualTimer()
+    ends: list[str] = []
+
+    def again() -> None:
+        if not ends:
+            timer.call_later(0, again)
+            if fails and len(timer._manual.errors) < 3:
+                raise ZeroDivisionError
+
+    timer.call_later(1, again)
+    timer.call_later(2, ends.append, "later")
+    with pytest.raises(RuntimeError, match=r"at 1\.0 100000 times in a row, .*again") as refused:
+        timer.advance(5)
+
+    cause = refused.value.__cause__
+    assert (cause is not None) == fails
+    assert cause is None or len(cast(BaseExceptionGroup, cause).exceptions) == 3
+    assert timer.time() == 1.0
+    assert len(timer) == 2
+    ends.append("end")
+    assert timer.advance(1) == 2
+    assert ends == ["end", "later"]
+
+
+def test_a_long_chain_at_one_instant_fires_in_one_advance() -> None:
+    """Many deadlines at one instant are no chain, and each instant begins a new one."""
+    timer = ManualTimer()
+    fired: list[int] = []
+
+    def again(left: int) -> None:
+        fired.append(left)
+        if left:
+            timer.call_later(0, again, left - 1)
+
+    for instant in (1, 2):
+        timer.call_later(instant, again, 6000)
+    for _ in range(20_000):
+        timer.call_later(2, int)
+
+    assert timer.advance(2) == 2 * 6001 + 20_000
+    assert fired == 2 * list(range(6000, -1, -1))

@@ -947,3 +947,32 @@ def test_another_thread_cannot_cancel_a_schedule(loops: str) -> None:
     assert len(timer) == 0
     loop.run_until_complete(timer.aclose())
     loop.close()
+
+
+def test_a_task_group_that_cannot_be_opened_is_reported(
+    clock_loop: asyncio.SelectorEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each tick that is lost is reported; a later tick runs once the group can be opened."""
+    reported: list[dict[str, Any]] = []
+    ran: list[int] = []
+
+    async def note() -> None:
+        ran.append(ms(clock_loop.time()))
+
+    async def main() -> None:
+        clock_loop.set_exception_handler(lambda _, context: reported.append(context))
+        async with Timer() as timer:
+            monkeypatch.setitem(sys.modules, "anyio", None)
+            periodic = timer.every(1, note)
+            await timer.sleep(2.5)
+            monkeypatch.undo()
+            await timer.sleep(1)
+            assert periodic.runs == 3
+
+    clock_loop.run_until_complete(main())
+
+    assert len(ran) == 1
+    assert len(reported) == 3  # one for the attempt before the first tick
+    for context in reported:
+        assert context["message"] == "Exception in the task group of periodic calls"
+        assert isinstance(context["exception"], ImportError)

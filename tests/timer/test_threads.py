@@ -287,3 +287,25 @@ async def test_every_call_has_exactly_one_end(seed: int) -> None:
     assert len(ran) == len(fired)
     assert len(accepted) + len(refused) == THREADS * EACH
     assert len(timer) == 0
+
+
+async def test_a_timer_is_closed_to_threads_until_it_is_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread may call while the timer is being entered."""
+    timer = Timer()
+    refused: list[str] = []
+
+    def call_meanwhile() -> asyncio.Event:
+        for call in (timer.call_later_threadsafe, timer.every):
+            try:
+                call(1, print)
+            except TimerClosedError as error:
+                refused.append(str(error))
+        return asyncio.Event()
+
+    monkeypatch.setattr("aiowheel.timer._periodic_tasks.Event", call_meanwhile)
+    async with timer:
+        assert timer.call_later_threadsafe(1, print).cancel()
+
+    assert refused == ["<Timer tick=0.001 new> is not open: use it inside `async with`"] * 2

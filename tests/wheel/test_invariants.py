@@ -33,7 +33,7 @@ class Sound:
 
     def set_current(self, tick: int) -> None:
         """Move the current tick without visiting the buckets on the way."""
-        self.wheel._current = self.wheel._horizon = tick
+        self.wheel._current = self.wheel._pass_end = tick
 
     def set_flag(self, slot: int, in_map: int, *, in_bucket: bool) -> None:
         """Set the flag of a slot in both places; the number of flags follows the map."""
@@ -54,7 +54,7 @@ DAMAGE: dict[str, Damage] = {
     "a scheduled entry too few": lambda parts: parts.count(scheduled=-1),
     "a cancelled entry too many": lambda parts: parts.count(cancelled=1),
     "an expired entry too many": lambda parts: parts.count(expired=1),
-    "a pass that ends too early": lambda parts: setattr(parts.wheel, "_horizon", 8),
+    "a pass that ends too early": lambda parts: setattr(parts.wheel, "_pass_end", 8),
     "the counts of another wheel": lambda parts: setattr(parts.near, "_counts", Counts()),
     "no counts": lambda parts: setattr(parts.near, "_counts", None),
     "a deadline before the bucket": lambda parts: setattr(parts.far, "_deadline", 28),
@@ -72,6 +72,9 @@ DAMAGE: dict[str, Damage] = {
     "a flag only in the map": lambda parts: parts.set_flag(6, 1, in_bucket=False),
     "a flag only in the bucket": lambda parts: parts.set_flag(6, 0, in_bucket=True),
     "a bucket without a flag": lambda parts: parts.set_flag(3, 0, in_bucket=False),
+    "an overdue entry filed for a tick": lambda parts: setattr(
+        parts.wheel.schedule(2), "_filed", 5
+    ),
     "an entry filed for the slot after": lambda parts: setattr(parts.near, "_filed", 12),
     "an entry filed for the slot before": lambda parts: setattr(parts.near, "_filed", 10),
     "buckets wider than the shift": lambda parts: parts.widen(12),

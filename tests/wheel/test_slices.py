@@ -1,0 +1,163 @@
+"""The order of a pass that is taken in slices: entries fire tick by tick, as from a heap."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aiowheel.wheel import TimerEntry, TimingWheel
+
+#: What happens between two slices: an action, an index and a distance in time.
+Action = tuple[str, int, int]
+
+ACTIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["arm", "arm", "move", "cancel", "pop", "pop", "open"]),
+        st.integers(0, 30),
+        st.one_of(st.integers(-12, 12), st.integers(0, 90)),
+    ),
+    max_size=40,
+)
+
+
+def test_a_bucket_that_has_not_cascaded_stays_in_order_between_slices() -> None:
+    """The rest of a coarse bucket is not overdue: it is filed again, tick by tick."""
+    wheel = TimingWheel(1, 4)
+    for deadline in (4, 7, 5):
+        wheel.schedule(deadline, deadline)
+
+    order: list[object] = []
+    wheel.open_pass(10)
+    while wheel.pass_is_open():
+        entry = wheel.pop_due()
+        if entry is not None:
+            order.append(entry.payload)
+        wheel.open_pass(10)
+
+    assert order == [4, 5, 7]
+
+
+def test_an_overdue_entry_moved_later_stays_in_order_between_slices() -> None:
+    """The next slices must not take its new deadline for one that has passed."""
+    wheel = TimingWheel(1, 4)
+    first, moved = wheel.schedule(0, "first"), wheel.schedule(0, "moved")
+    wheel.schedule(12, "between")
+    wheel.open_pass(10)
+    assert wheel.pop_due() is first
+
+    wheel.move(moved, 15)
+    wheel.open_pass(20)
+    wheel.open_pass(30)
+
+    order: list[object] = []
+    while wheel.pass_is_open():
+        entry = wheel.pop_due()
+        if entry is not None:
+            order.append(entry.payload)
+    assert order == ["between", "moved"]
+
+
+class Oracle:
+    """The order that the wheel promises, from a plain search of all entries.
+
+    Between two slices, the rest of the tick that is being fired comes first. The overdue entries
+    follow in the order they were armed, and then the later ticks.
+    """
+
+    def __init__(self, tick: int) -> None:
+        self.tick = tick
+        self.now = 0
+        self.end = 0  # the last tick of the pass
+        self.current = 0  # the tick that is being fired
+        self.sequence = 0
+        self.ticks: dict[TimerEntry, tuple[int, int]] = {}  # (tick, sequence) of each other entry
+        self.overdue: list[TimerEntry] = []
+        self.ready: list[TimerEntry] = []  # overdue, and part of the open pass
+        self.moved: set[TimerEntry] = set()  # these have no defined order within a tick
+
+    def arm(self, entry: TimerEntry, deadline: int) -> None:
+        """Add *entry*."""
+        self.sequence += 1
+        if deadline <= self.now:
+            self.overdue.append(entry)
+        else:
+            self.ticks[entry] = (-(-deadline // self.tick), self.sequence)
+
+    def remove(self, entry: TimerEntry) -> None:
+        """Remove *entry*."""
+        self.ticks.pop(entry, None)
+        for entries in (self.overdue, self.ready):
+            if entry in entries:
+                entries.remove(entry)
+
+    def open(self, now: int) -> None:
+        """Open or extend the pass."""
+        self.now = now
+        self.end = now // self.tick
+        self.ready += self.overdue
+        self.overdue = []
+
+    def check(self, entry: TimerEntry | None) -> None:
+        """Assert that *entry* is the next one of the pass."""
+        first = min(self.ticks.values(), default=(self.end + 1, 0))
+        if not self.ready and first[0] > self.end:
+            assert entry is None
+            return
+        assert entry is not None
+        if self.ready and first[0] != self.current:
+            assert entry is self.ready[0]
+        else:
+            self.current = first[0]
+            tick, sequence = self.ticks[entry]
+            assert tick == self.current
+            if entry not in self.moved:
+                others = [
+                    place
+                    for other, (each, place) in self.ticks.items()
+                    if each == tick and other not in self.moved
+                ]
+                assert sequence == min(others)
+        self.remove(entry)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, deadline=None)
+@given(st.sampled_from([1, 3, 10]), st.sampled_from([2, 3, 4, 8]), ACTIONS)
+def test_slices_take_entries_in_the_order_of_a_heap(
+    tick: int, wheel_size: int, actions: list[Action]
+) -> None:
+    """Entries are armed, moved and cancelled between slices, in the past and in the future."""
+    wheel, oracle = TimingWheel(tick, wheel_size), Oracle(tick)
+    entries: list[TimerEntry] = []
+    for action, index, distance in [*actions, ("open", 0, 90), ("pop", 10**6, 0)]:
+        pending = [entry for entry in entries if entry.pending]
+        deadline = wheel.now + distance
+        match action:
+            case "arm":
+                entries.append(wheel.schedule(deadline))
+                oracle.arm(entries[-1], deadline)
+            case "move" if pending:
+                entry = pending[index % len(pending)]
+                wheel.move(entry, deadline)
+                oracle.remove(entry)
+                oracle.arm(entry, deadline)
+                oracle.moved.add(entry)
+            case "cancel" if pending:
+                entry = pending[index % len(pending)]
+                entry.cancel()
+                oracle.remove(entry)
+            case "open":
+                wheel.open_pass(wheel.now + abs(distance))
+                oracle.open(wheel.now)
+            case "pop":
+                for _ in range(index + 1):
+                    if not wheel.pass_is_open():
+                        break
+                    popped = wheel.pop_due()
+                    oracle.check(popped)
+                    assert popped is None or popped.deadline <= wheel.now
+            case _:
+                pass
+        wheel.check_invariants()
+    assert all(entry.deadline > wheel.now // tick * tick for entry in wheel.pending())
