@@ -305,6 +305,31 @@ def deliver(operation: Operation, result: object, error: Exception | None) -> bo
     return True
 
 
+# --- calls of user code ---------------------------------------------------------------------
+
+
+def evaluate(operation: Operation) -> None:
+    """Evaluate the condition of a pending *operation* once, and complete it if that is met."""
+    answer = operation.try_complete()
+    if answer is False or (answer is not True and not is_met(answer)):
+        return
+    owner = operation._owner
+    if owner is not None and operation._outcome is _PENDING:
+        owner.end(operation, _COMPLETED, None)
+
+
+def complete(operation: Operation) -> object:
+    """Call `on_complete`, and `on_expiration` after a timeout; return the former's result."""
+    result = operation.on_complete()
+    if result is not None:
+        refuse_coroutine("on_complete", result)
+    if operation._outcome is _EXPIRED:
+        # Typed as object, because an `async def` override returns a coroutine instead of None.
+        expiration = cast("Callable[[], object]", operation.on_expiration)
+        refuse_coroutine("on_expiration", expiration())
+    return result
+
+
 # --- results and exceptions of user code ----------------------------------------------------
 
 

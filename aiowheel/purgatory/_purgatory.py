@@ -42,15 +42,15 @@ from aiowheel.purgatory._operation import (
     PredicateOperation,
     asynchronous,
     awaitable_error,
+    complete,
     deliver,
+    evaluate,
     follow,
     is_abandoned,
-    is_met,
-    refuse_coroutine,
 )
 from aiowheel.purgatory._statistics import PurgatoryStatistics, RunningCounts
 from aiowheel.purgatory._watchers import Cursor, Link, Watchers, WatchLists
-from aiowheel.timer._interpreter import captured_context, in_empty_context
+from aiowheel.timer._interpreter import captured_context
 from aiowheel.timer._shared import chosen_timer
 from aiowheel.timer._threads import Inbox
 from aiowheel.timer._timer import Timer
@@ -68,6 +68,8 @@ _CANCELLED: Final = Outcome.CANCELLED
 _FAILED: Final = Outcome.FAILED
 # Final makes these statics of the compiled module; an imported name costs a look-up for each call.
 _new_context: Final = Context
+_evaluate: Final = evaluate
+_complete: Final = complete
 _MOST: Final = FOREVER - 1  # as a count FOREVER stands for no limit
 _MODES: Final = ("all", "any")
 _DRAINS: Final = ("expire", "cancel", "wait")
@@ -551,36 +553,24 @@ class Purgatory(OperationOwner):
         operation._checks += 1
         outer, outer_key = self._checking, self._checking_key
         self._checking, self._checking_key = operation, key
-        inside = self._inside
         try:
-            if inside is operation:
-                self._evaluate(operation)
-            elif operation._context is None and in_empty_context():
-                self._inside = operation
-                self._evaluate(operation)
+            if self._inside is operation:
+                evaluate(operation)
             else:
-                self._run(operation, self._evaluate)
+                self._run(operation, _evaluate)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # one failing condition must not end the check of others
             self._fail(operation, awaitable_error(error))
         finally:
             self._checking, self._checking_key = outer, outer_key
-            self._inside = inside
         return operation._outcome is _COMPLETED
-
-    def _evaluate(self, operation: Operation) -> None:
-        answer = operation.try_complete()
-        if answer is False or (answer is not True and not is_met(answer)):
-            return
-        if operation._outcome is _PENDING:
-            self.end(operation, _COMPLETED, None)
 
     def _run(self, operation: Operation, step: Callable[[Operation], object]) -> object:
         """Call `step(operation)` in the context in which the operation was watched.
 
-        Callers skip this if that context and the current one are both empty, because entering a
-        context costs as much as a condition.
+        An empty context is entered as well: a variable that the operation sets must not reach the
+        caller. One empty context is reused until an operation leaves a variable in it.
         """
         outer = self._inside
         context = operation._context
@@ -743,10 +733,11 @@ class Purgatory(OperationOwner):
                 alarm.cancel()
                 self._leave(operation)
             if outcome is _COMPLETED or outcome is _EXPIRED:
-                if self._inside is operation or (operation._context is None and in_empty_context()):
-                    result = self._complete(operation)
+                # The methods of a ThresholdOperation are not user code, so any context is right.
+                if self._inside is operation or isinstance(operation, ThresholdOperation):
+                    result = complete(operation)
                 else:
-                    result = self._run(operation, self._complete)
+                    result = self._run(operation, _complete)
         except BaseException as caught:  # only this operation fails
             error = awaitable_error(caught)
             operation._outcome = outcome = _FAILED
@@ -764,17 +755,6 @@ class Purgatory(OperationOwner):
             emit("aiowheel.operation_failed", purgatory=self.name, operation=safe_repr(operation))
         if self._instruments:
             self._call_instruments(operation)
-
-    def _complete(self, operation: Operation) -> object:
-        """Call `on_complete`, and `on_expiration` after a timeout; return the former's result."""
-        result = operation.on_complete()
-        if result is not None:
-            refuse_coroutine("on_complete", result)
-        if operation._outcome is _EXPIRED:
-            # Typed as object, because an `async def` override returns a coroutine instead of None.
-            expiration = cast("Callable[[], object]", operation.on_expiration)
-            refuse_coroutine("on_expiration", expiration())
-        return result
 
     def _leave(self, operation: Operation) -> None:
         self._pending -= 1
