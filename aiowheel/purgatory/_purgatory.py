@@ -427,23 +427,27 @@ class Purgatory(OperationOwner):
             key: The key of the counter. A key without a counter is not an error.
             error: Default: pending operations continue to wait for the counter. Otherwise they are
                 cancelled, and the awaiter of each gets the exception that a call of *error*
-                returns.
+                returns. All calls of *error* come first: if one fails, nothing is dropped and
+                every operation continues to wait.
 
         Raises:
-            TypeError: *key* is not hashable, or *error* is not callable.
+            TypeError: *key* is not hashable, *error* is not callable, or it did not return an
+                Exception other than StopIteration.
             ForeignLoopError: Called from another loop or thread.
         """
         if error is not None and not callable(error):
             raise TypeError(f"error must be a callable, got {safe_repr(error)}")
         self.check_caller()
-        had_value = self._counters.forget(key)
         counter = self._counters.get(key)
+        ends: list[tuple[Operation, Exception]] = []
         if error is not None and counter is not None:
             for operation in counter.operations():
-                if operation._outcome is _PENDING:  # the callback of an earlier one may end it
-                    reason = error()
-                    if operation._outcome is _PENDING:
-                        self.end(operation, _CANCELLED, reason)
+                if operation._outcome is _PENDING:  # an earlier call of *error* may end it
+                    ends.append((operation, _checked_reason(error)))
+        had_value = self._counters.forget(key)
+        for operation, reason in ends:
+            if operation._outcome is _PENDING:
+                self.end(operation, _CANCELLED, reason)
         return had_value
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation[Any]]:
@@ -1032,6 +1036,16 @@ def _checked_number(name: str, value: object) -> int | float:
     if value != value:  # noqa: PLR0124 - only NaN differs from itself
         raise ValueError(f"{name} must be a number other than NaN, got {value!r}")
     return value
+
+
+def _checked_reason(error: Callable[[], object]) -> Exception:
+    """Call the *error* of `forget` and return its result, if an awaiter can raise it."""
+    reason = error()
+    if not isinstance(reason, Exception) or isinstance(reason, StopIteration):
+        raise TypeError(
+            f"error must return an Exception other than StopIteration, got {safe_repr(reason)}"
+        )
+    return reason
 
 
 def _checked_thresholds(thresholds: object) -> list[tuple[object, int | float]]:

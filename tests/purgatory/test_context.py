@@ -192,12 +192,15 @@ def writers(purgatory: Purgatory, count: int = 1) -> list[WritingOperation]:
     return found
 
 
+def open_and_check(purgatory: Purgatory, operation: WritingOperation) -> None:
+    """Complete the operation by a check."""
+    operation.open = True
+    purgatory.check_and_complete("k")
+
+
 ENDS: dict[str, Callable[[Purgatory, WritingOperation], object]] = {
     "a condition that is not met": lambda purgatory, _: purgatory.check_and_complete("k"),
-    "completion": lambda purgatory, first: (
-        setattr(first, "open", True),
-        purgatory.check_and_complete("k"),
-    ),
+    "completion": open_and_check,
     "force": lambda _, first: first.force_complete(),
     "expiry": lambda purgatory, _: cast(ManualTimer, purgatory._timer).advance(60),
 }

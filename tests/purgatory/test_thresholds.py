@@ -264,6 +264,45 @@ async def test_the_error_function_of_forget_may_end_its_own_waiter(purgatory: Pu
     assert purgatory.statistics().cancelled == 1
 
 
+@pytest.mark.parametrize(
+    ("wrong", "shown"),
+    [
+        ("gone", "'gone'"),
+        (LookupError, "<class 'LookupError'>"),
+        (StopIteration(3), r"StopIteration\(3\)"),
+        (KeyboardInterrupt(), r"KeyboardInterrupt\(\)"),
+    ],
+)
+async def test_forget_refuses_what_no_awaiter_can_raise(
+    purgatory: Purgatory, wrong: Any, shown: str
+) -> None:
+    """If one of the results is wrong, the counter keeps its value and every waiter waits."""
+    purgatory.advance("k", 10)
+    waiting = [purgatory.wait_until({"k": 20}, 30) for _ in range(3)]
+    results = [LookupError("gone"), wrong, LookupError("gone")]
+
+    with pytest.raises(
+        TypeError, match=rf"^error must return an Exception other than StopIteration, got {shown}$"
+    ):
+        purgatory.forget("k", error=lambda: cast(Exception, results.pop(0)))
+
+    assert (purgatory.value("k"), len(purgatory), done(*waiting)) == (10, 3, [False] * 3)
+    assert purgatory.advance("k", 20) == 3
+    assert await asyncio.gather(*waiting) == [True] * 3
+
+
+async def test_an_error_function_that_raises_forgets_nothing(purgatory: Purgatory) -> None:
+    """The counter keeps its value and every waiter waits."""
+    purgatory.advance("k", 10)
+    waiting = [purgatory.wait_until({"k": 20}, 30) for _ in range(2)]
+    results = [LookupError("gone")]
+
+    with pytest.raises(IndexError):
+        purgatory.forget("k", error=results.pop)
+
+    assert (purgatory.value("k"), len(purgatory), done(*waiting)) == (10, 2, [False] * 2)
+
+
 async def test_forget_refuses_an_error_that_cannot_be_called(purgatory: Purgatory) -> None:
     """The counter keeps its value."""
     purgatory.advance("k", 10)
