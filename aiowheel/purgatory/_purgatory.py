@@ -339,7 +339,8 @@ class Purgatory(OperationOwner):
     def _start_timeout(self, operation: Operation) -> None:
         self._refuse_if_closed()  # by the condition or the hash of a key: closing misses this one
         alarm = OperationAlarm(operation.deadline_ns, operation)
-        self._driver.arm(alarm, operation.created_ns)
+        # The clock is read again, because the condition and the keys may have taken long.
+        self._driver.arm(alarm, self._driver.now_ns())
         operation._alarm = alarm
         self._pending += 1
         self._estimated_total += 1
@@ -442,8 +443,9 @@ class Purgatory(OperationOwner):
         ends: list[tuple[Operation, Exception]] = []
         if error is not None and counter is not None:
             for operation in counter.operations():
-                if operation._outcome is _PENDING:  # an earlier call of *error* may end it
-                    ends.append((operation, _checked_reason(error)))
+                if operation._outcome is not _PENDING:  # an earlier call of *error* ended it
+                    continue
+                ends.append((operation, _checked_reason(error)))
         had_value = self._counters.forget(key)
         for operation, reason in ends:
             if operation._outcome is _PENDING:
