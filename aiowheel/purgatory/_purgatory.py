@@ -305,7 +305,7 @@ class Purgatory(OperationOwner):
             self._try(operation, None)
             return operation._outcome is not _PENDING  # noqa: TRY300 - that cannot raise
         except BaseException as error:
-            self._withdraw(operation)
+            self._undo_admission(operation)
             if isinstance(error, TypeError):
                 for key in keys:
                     refuse_unhashable("keys", key)
@@ -318,14 +318,19 @@ class Purgatory(OperationOwner):
     ) -> bool:
         counters = self._counters
         missing = [item for item in thresholds if not counters.reached(item[0], item[1])]
+        wanted = operation.wanted
         operation.wanted -= len(thresholds) - len(missing)
-        self._try(operation, None)
-        if operation._outcome is not _PENDING:
-            return True
-        self._refuse_if_full()
-        counters.link(operation, missing)
-        self._start_timeout(operation)
-        return False
+        try:
+            self._try(operation, None)
+            if operation._outcome is not _PENDING:
+                return True
+            self._refuse_if_full()
+            counters.link(operation, missing)
+            self._start_timeout(operation)
+            return False  # noqa: TRY300 - that cannot raise
+        except BaseException:
+            operation.wanted = wanted
+            raise
 
     def _refuse_if_full(self) -> None:
         if self._pending < self._max_pending:
@@ -345,8 +350,11 @@ class Purgatory(OperationOwner):
         self._pending += 1
         self._estimated_total += 1
 
-    def _withdraw(self, operation: Operation) -> None:
-        """Make an operation new again after its admission raised."""
+    def _undo_admission(self, operation: Operation) -> None:
+        """Remove a pending operation after its admission raised, so that it can be watched again.
+
+        An operation that ended before the exception stays ended.
+        """
         if operation._outcome is not _PENDING:
             return
         operation._owner = None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aiowheel import ManualTimer, Outcome, Purgatory, PurgatoryFullError
 from aiowheel._types import Mode
-from aiowheel.purgatory._counters import Counter
+from aiowheel.purgatory._counters import Counter, ThresholdOperation
 
 pytestmark = pytest.mark.both_loops
 
@@ -522,3 +522,20 @@ async def test_a_key_that_can_no_longer_be_compared_stops_no_waiter(
     assert done(waiting, decoy) == [True, False]
     assert (len(purgatory), purgatory.watched, len(timer)) == (1, 1, 1)
     future(decoy).cancel()
+
+
+async def test_a_refused_wait_counts_its_counters_anew(timer: ManualTimer) -> None:
+    """The operation may be watched again, and waits for as many counters as before."""
+    purgatory = Purgatory(timer=timer, max_pending=1)
+    first = purgatory.wait_until({"other": 1}, 30)
+    purgatory.advance("a", 1)
+    operation = ThresholdOperation(30, 2)
+    thresholds: list[tuple[object, int | float]] = [("a", 1), ("b", 1)]
+    for _ in range(2):
+        with pytest.raises(PurgatoryFullError):
+            purgatory.try_reach_else_watch(operation, thresholds)
+    purgatory.advance("other", 1)
+
+    assert await first
+    assert not purgatory.try_reach_else_watch(operation, thresholds)
+    assert purgatory.advance("b", 1) == 1
