@@ -184,13 +184,24 @@ class Counters:
     def link(
         self, operation: ThresholdOperation, missing: list[tuple[object, int | float]]
     ) -> None:
-        """Add *operation* as a waiter for each of the thresholds."""
-        for key, least in missing:
-            counter = self._made(key)
-            if counter.live == 0:
-                self.keys += 1
-            operation.waiting.append(counter.add(operation, least))
-            self.links += 1
+        """Add *operation* as a waiter for each of the thresholds.
+
+        Raises:
+            TypeError: A key is not hashable; the operation then waits for no counter.
+        """
+        try:
+            for key, least in missing:
+                counter = self._made(key)
+                if counter.reached(least):  # by code that the hash of a key ran
+                    operation.wanted -= 1
+                    continue
+                if counter.live == 0:
+                    self.keys += 1
+                operation.waiting.append(counter.add(operation, least))
+                self.links += 1
+        except BaseException:
+            self.unlink(operation)
+            raise
 
     def pop_reached(
         self, counter: Counter, value: int | float, arrivals: int
@@ -258,5 +269,6 @@ class Counters:
     def _made(self, key: object) -> Counter:
         counter = self.get(key)
         if counter is None:
-            counter = self.by_key[key] = Counter(key)
+            # Not an assignment: the hash of the key may run code that adds the same counter.
+            counter = self.by_key.setdefault(key, Counter(key))
         return counter

@@ -326,6 +326,11 @@ class Purgatory(OperationOwner):
                 return True
             self._refuse_if_full()
             counters.link(operation, missing)
+            if operation.wanted <= 0:
+                self._try(operation, None)
+            if operation._outcome is not _PENDING:  # the hash of a key may run any code
+                counters.unlink(operation)
+                return True
             self._start_timeout(operation)
             return False  # noqa: TRY300 - that cannot raise
         except BaseException:

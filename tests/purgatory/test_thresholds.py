@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 import pytest
@@ -539,3 +539,97 @@ async def test_a_refused_wait_counts_its_counters_anew(timer: ManualTimer) -> No
     assert await first
     assert not purgatory.try_reach_else_watch(operation, thresholds)
     assert purgatory.advance("b", 1) == 1
+
+
+class RunningKey:
+    """A key whose hash runs a hook once."""
+
+    def __init__(self) -> None:
+        self.hook: Callable[[], object] | None = None
+        self.after = 0  # calls of the hash before that
+
+    def __hash__(self) -> int:
+        if self.hook is not None:
+            self.after -= 1
+            if self.after < 0:
+                hook, self.hook = self.hook, None
+                hook()
+        return 7
+
+
+LINKING = 1  # `wait_until` hashes each key once to look at its value, and then to add the waiter
+
+
+@pytest.mark.parametrize("how", ["cancel", "force_complete", "advance"])
+async def test_the_hash_of_a_key_may_end_a_wait(
+    purgatory: Purgatory, timer: ManualTimer, how: str
+) -> None:
+    """A wait that ends before it is linked to all its keys leaves no trace."""
+    key = RunningKey()
+
+    def end() -> None:
+        if how == "advance":
+            assert purgatory.advance("a", 1) == 1
+        else:
+            assert getattr(next(purgatory.pending("a")), how)()
+
+    key.after, thresholds = LINKING, {"a": 1, key: 1}
+    key.hook = end
+
+    waiting = purgatory.wait_until(thresholds, 30, "any" if how == "advance" else "all")
+
+    assert key.hook is None
+    assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+    assert set(purgatory._counters.by_key) <= {"a"}
+    if how == "cancel":
+        assert future(waiting).cancelled()
+    else:
+        assert await waiting
+
+
+async def test_the_hash_of_a_key_may_raise_its_counter(
+    purgatory: Purgatory, timer: ManualTimer
+) -> None:
+    """A value that arrives between the look at a counter and the link is not missed."""
+    key = RunningKey()
+    key.after, thresholds = LINKING, {"a": 1, key: 1}
+    key.hook = lambda: (purgatory.advance("a", 1), purgatory.advance(key, 1))
+
+    waiting = purgatory.wait_until(thresholds, 30)
+
+    assert done(waiting) == [True]
+    assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+
+
+async def test_the_hash_of_a_key_may_wait_for_the_same_key(purgatory: Purgatory) -> None:
+    """Both waiters get the one counter of the key."""
+    key = RunningKey()
+    inner: list[Awaitable[bool]] = []
+    key.after, thresholds = LINKING + 1, {key: 1}
+    key.hook = lambda: inner.append(purgatory.wait_until({key: 1}, 30))
+
+    outer = purgatory.wait_until(thresholds, 30)
+
+    assert key.hook is None
+    assert purgatory.advance(key, 1) == 2
+    assert await outer
+    assert await inner[0]
+
+
+async def test_an_interrupted_hash_of_a_key_leaves_no_trace(
+    purgatory: Purgatory, timer: ManualTimer
+) -> None:
+    """The wait has ended already, and the key is interrupted."""
+    key = RunningKey()
+
+    def end_and_interrupt() -> None:
+        next(purgatory.pending("a")).cancel()
+        raise KeyboardInterrupt
+
+    key.after, thresholds = LINKING, {"a": 1, key: 1}
+    key.hook = end_and_interrupt
+    with pytest.raises(KeyboardInterrupt):
+        purgatory.wait_until(thresholds, 30)
+
+    assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+    assert purgatory._counters.by_key == {}
