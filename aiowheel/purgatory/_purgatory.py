@@ -137,8 +137,9 @@ class Purgatory(OperationOwner):
         self._next_end: Event | None = None  # set when an operation ends
         self._full = False  # the log event was emitted; False again when there is room
         self._busy = False  # a check is running; nested checks are queued
-        # An item for each queued call: key, value (None for a check), limit.
-        self._queue: deque[tuple[object, int | float | None, int]] = deque()
+        # An item for each queued call: key, value (None for a check), limit, and for the rest of an
+        # interrupted check the links that it had not reached.
+        self._queue: deque[tuple[object, int | float | None, int, list[Link] | None]] = deque()
         self._checking: Operation | None = None  # the operation whose condition is evaluated now
         self._checking_key: object = None  # the key of that check
         self._inside: Operation | None = None  # the operation whose context is entered now
@@ -460,9 +461,9 @@ class Purgatory(OperationOwner):
                     continue
                 ends.append((operation, _checked_reason(error)))
         had_value = self._counters.forget(key)
-        for operation, reason in ends:
-            if operation._outcome is _PENDING:
-                self.end(operation, _CANCELLED, reason)
+        for each, reason in ends:
+            if each._outcome is _PENDING:
+                self.end(each, _CANCELLED, reason)
         return had_value
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation[Any]]:
@@ -521,7 +522,7 @@ class Purgatory(OperationOwner):
         """Check the operations that watch *key* now; return how many completed."""
         if self._busy:
             refuse_unhashable("key", key)  # raises here, not in the running check
-            self._queue.append((key, None, limit))
+            self._queue.append((key, None, limit, None))
             return 0
         watchers = self._lists.get(key)
         if watchers is None and not self._queue:
@@ -532,11 +533,11 @@ class Purgatory(OperationOwner):
             if watchers is not None:
                 completed = self._check_list(watchers, limit)
             if self._queue:
-                self._drain()
+                self._run_queued()
         finally:
             self._busy = False
             if self._queue:
-                self._drain_later()
+                self._run_queued_later()
         return completed
 
     def _check_list(self, watchers: Watchers, limit: i64) -> int:
@@ -551,9 +552,31 @@ class Purgatory(OperationOwner):
                 if link is None:
                     break
                 completed += self._check_link(link, watchers.key)
+        except BaseException:  # for example Ctrl-C: the others are checked later
+            self._queue_rest(cursor.rest(), watchers.key, limit - completed)
+            raise
         finally:
             cursor.close()
         return completed
+
+    def _queue_rest(self, links: list[Link], key: object, limit: i64) -> None:
+        """Queue the rest of an interrupted check as the next call."""
+        if links:
+            self._queue.appendleft((key, None, limit, links))
+
+    def _check_rest(self, links: list[Link], key: object, limit: i64) -> None:
+        """Check the operations that an interrupted check of *key* had not reached."""
+        completed = 0
+        visited = 0
+        try:
+            while completed < limit and visited < len(links):
+                link = links[visited]
+                visited += 1
+                if link.operation is not None:
+                    completed += self._check_link(link, key)
+        except BaseException:  # a second Ctrl-C
+            self._queue_rest(links[visited:], key, limit - completed)
+            raise
 
     def _check_link(self, link: Link, key: object) -> bool:
         """Check one operation for *key*; return whether that completed it."""
@@ -645,11 +668,11 @@ class Purgatory(OperationOwner):
                 if self._driver.now_ns() >= end:
                     break
             if self._queue:
-                self._drain()
+                self._run_queued()
         finally:
             self._busy = False
             if self._queue:
-                self._drain_later()
+                self._run_queued_later()
             if unfinished:
                 loop.call_soon(self._check_slice, cursor, key, limit - completed, slice_ns)
             else:
@@ -659,17 +682,17 @@ class Purgatory(OperationOwner):
     def _advance(self, key: object, value: int | float) -> int:
         if self._busy:
             refuse_unhashable("key", key)  # as in `_check`
-            self._queue.append((key, value, FOREVER))
+            self._queue.append((key, value, FOREVER, None))
             return 0
         self._busy = True
         try:
             completed = self._raise_counter(key, value)
             if self._queue:
-                self._drain()
+                self._run_queued()
         finally:
             self._busy = False
             if self._queue:
-                self._drain_later()
+                self._run_queued_later()
         return completed
 
     def _raise_counter(self, key: object, value: int | float) -> int:
@@ -691,40 +714,42 @@ class Purgatory(OperationOwner):
                 else:
                     completed += self._try(operation, key)
         except BaseException:  # for example Ctrl-C: the other waiters still need this value
-            self._queue.appendleft((key, value, FOREVER))
+            self._queue.appendleft((key, value, FOREVER, None))
             raise
         finally:
             self._inside = outer
             counter.put_back()
         return completed
 
-    def _drain(self) -> None:
+    def _run_queued(self) -> None:
         """Execute the queued calls in order."""
         while self._queue:
-            key, value, limit = self._queue.popleft()
+            key, value, limit, rest = self._queue.popleft()
             if value is not None:
                 self._raise_counter(key, value)
+            elif rest is not None:
+                self._check_rest(rest, key, limit)
             else:
                 watchers = self._lists.get(key)
                 if watchers is not None:
                     self._check_list(watchers, limit)
 
-    def _drain_later(self) -> None:
+    def _run_queued_later(self) -> None:
         """Schedule the queued calls after Ctrl-C; without a loop, the next check runs them."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
-            loop.call_soon(self._drain_now)
+            loop.call_soon(self._resume_queued)
 
-    def _drain_now(self) -> None:
+    def _resume_queued(self) -> None:
         if self._busy:
             return
         self._busy = True
         try:
-            self._drain()
+            self._run_queued()
         finally:
             self._busy = False
             if self._queue:
-                self._drain_later()
+                self._run_queued_later()
 
     # --- ending -----------------------------------------------------------------------------
 

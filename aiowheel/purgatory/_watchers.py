@@ -117,6 +117,15 @@ class Cursor:
             if isinstance(node, Link):
                 return node
 
+    def rest(self) -> list[Link]:
+        """Remove the bookmarks and return the links that were not visited."""
+        found: list[Link] = []
+        link = self.next()
+        while link is not None:
+            found.append(link)
+            link = self.next()
+        return found
+
     def close(self) -> None:
         """Remove the bookmarks."""
         self._here.unlink()
