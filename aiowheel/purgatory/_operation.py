@@ -276,7 +276,7 @@ def follow(operation: Operation, waiter: Future[object]) -> None:
 
 
 def deliver(operation: Operation, result: object, error: Exception | None) -> bool:
-    """Settle the future of the ended *operation*; return False if it has no future."""
+    """Settle the future of the ended *operation*; return False if no awaiter can get *error*."""
     waiter = operation._waiter
     if waiter is None:
         return False
@@ -287,12 +287,13 @@ def deliver(operation: Operation, result: object, error: Exception | None) -> bo
         waiter.remove_done_callback(callback)
     try:
         if error is not None:
-            if not waiter.done():
-                waiter.set_exception(error)
-                if operation._outcome is not _FAILED:
-                    # This marks the exception as retrieved: closing must not log an error for
-                    # each operation that no task awaits.
-                    waiter.exception()
+            if waiter.done():  # a method of the operation may have cancelled it
+                return False
+            waiter.set_exception(error)
+            if operation._outcome is not _FAILED:
+                # This marks the exception as retrieved: closing must not log an error for
+                # each operation that no task awaits.
+                waiter.exception()
         elif operation._outcome is _CANCELLED:
             waiter.cancel()
         else:
