@@ -93,7 +93,7 @@ class Purgatory(OperationOwner):
         max_pending: The number of operations that may be pending at once; default: no limit.
         purge_interval: Default: watch lists are exact. A *count* of operations, at least 0: lists
             are purged lazily, as in Kafka, when the estimated total of operations in them exceeds
-            the pending ones by more than this count.
+            the pending ones by more than this count. Waits for counters are in no list.
         instruments: Called for every operation that ends.
 
     Raises:
@@ -131,7 +131,8 @@ class Purgatory(OperationOwner):
         self._counters = Counters()
         self.counts: RunningCounts = RunningCounts()
         self._pending: i64 = 0
-        self._estimated_total: i64 = 0
+        self._counting: i64 = 0  # those of the pending operations that wait for counters
+        self._estimated_total: i64 = 0  # without those that wait for counters
         self._closed = False
         self._emptied: Event | None = None  # set when the last operation has ended
         self._next_end: Event | None = None  # set when an operation ends
@@ -354,7 +355,10 @@ class Purgatory(OperationOwner):
         self._driver.arm(alarm, self._driver.now_ns())
         operation._alarm = alarm
         self._pending += 1
-        self._estimated_total += 1
+        if isinstance(operation, ThresholdOperation):
+            self._counting += 1
+        else:
+            self._estimated_total += 1
 
     def _undo_admission(self, operation: Operation) -> None:
         """Remove a pending operation after its admission raised, so that it can be watched again.
@@ -372,7 +376,10 @@ class Purgatory(OperationOwner):
             operation._alarm = None
             alarm.cancel()
             self._pending -= 1
-            self._estimated_total -= 1
+            if isinstance(operation, ThresholdOperation):
+                self._counting -= 1
+            else:
+                self._estimated_total -= 1
         if isinstance(operation, ThresholdOperation):
             self._counters.unlink(operation)
         else:
@@ -804,15 +811,15 @@ class Purgatory(OperationOwner):
         self._pending -= 1
         try:
             if isinstance(operation, ThresholdOperation):
+                self._counting -= 1
                 self._counters.unlink(operation)
             elif self._purge_interval < 0:
+                self._estimated_total -= 1
                 self._lists.unlink(operation)
             else:  # the links stay until a purge; the collector cannot see a cycle through them
                 operation._links = None
         finally:
-            if self._purge_interval < 0:
-                self._estimated_total -= 1
-            elif self._estimated_total - self._pending > self._purge_interval:
+            if self._purge_interval >= 0 and self._unpurged() > self._purge_interval:
                 self._purge()
             if self._pending == 0 and self._emptied is not None:
                 self._emptied.set()
@@ -825,8 +832,12 @@ class Purgatory(OperationOwner):
         with suppress(RuntimeError):
             ended.set()
 
+    def _unpurged(self) -> i64:
+        """Return the estimated number of ended operations in the watch lists."""
+        return self._estimated_total - (self._pending - self._counting)
+
     def _purge(self) -> None:
-        self._estimated_total = self._pending
+        self._estimated_total = self._pending - self._counting
         self.counts.purges += 1
         self._lists.purge()
 
@@ -914,7 +925,7 @@ class Purgatory(OperationOwner):
                 self.end(operation, _EXPIRED, None)
             else:  # each gets its own error, because raising changes context and traceback
                 self.end(operation, _CANCELLED, PurgatoryClosedError(text))
-        if self._estimated_total > self._pending:
+        if self._unpurged() > 0:
             self._purge()  # no later check will find these links
 
     def _close_inbox(self) -> None:
