@@ -37,7 +37,7 @@ class DelayedOperation(Operation, Generic[T_co]):
 
     Attributes:
         keys: The keys that it watches.
-        completed_by: The key whose check completed it, or None.
+        completed_by: The key whose check completed it; None if it ended in another way.
 
     Raises:
         TypeError: *timeout* is not a number, a timedelta or None.

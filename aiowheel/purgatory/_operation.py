@@ -73,7 +73,7 @@ class Operation:
     def __init__(self, timeout: object) -> None:
         self._timeout_ns: i64 = FOREVER if timeout is None else delay_to_ns("timeout", timeout)
         self._outcome: Outcome = _PENDING
-        #: The key whose check completed the operation, else None.
+        #: The key whose check completed the operation; None if it ended in another way.
         self.completed_by: object = None
         #: The keys that the operation watches.
         self.keys: tuple[object, ...] = ()

@@ -774,7 +774,7 @@ class Purgatory(OperationOwner):
         operation._outcome = outcome
         operation._owner = None  # an ended operation must not keep the purgatory alive
         operation.finished_ns = now_ns or self._driver.now_ns()
-        if operation is self._checking:
+        if operation is self._checking and outcome is _COMPLETED:
             operation.completed_by = self._checking_key
         result: object = None
         try:
@@ -792,6 +792,7 @@ class Purgatory(OperationOwner):
         except BaseException as caught:  # only this operation fails
             error = awaitable_error(caught)
             operation._outcome = outcome = _FAILED
+            operation.completed_by = None
             if isinstance(caught, (SystemExit, KeyboardInterrupt)):  # ends the loop as well
                 operation._context = None
                 self.counts.record(operation)

@@ -8,6 +8,7 @@ import math
 import pickle
 import time
 from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any, cast
 
@@ -203,6 +204,37 @@ def test_completed_by_is_not_taken_from_a_running_check(purgatory: Purgatory) ->
 
     assert purgatory.check_and_complete("k") == 1
     assert (victim.completed_by, forcing.completed_by) == (None, "k")
+
+
+@pytest.mark.parametrize("how", ["try raises", "complete raises", "interrupt", "cancel"])
+def test_completed_by_is_none_for_every_other_outcome(
+    purgatory: Purgatory, timer: ManualTimer, how: str
+) -> None:
+    """A check that fails or cancels its operation does not complete it."""
+    seen: list[object] = []
+
+    class Other(Gate):
+        def try_complete(self) -> bool:
+            if self.open and how == "try raises":
+                raise ZeroDivisionError
+            if self.open and how == "cancel":
+                self.cancel()
+            return self.open
+
+        def on_complete(self) -> str:
+            seen.append(self.completed_by)
+            raise KeyboardInterrupt if how == "interrupt" else ZeroDivisionError
+
+    operation = watched(purgatory, Other(), "k")
+    operation.open = True
+    with pytest.raises(KeyboardInterrupt) if how == "interrupt" else nullcontext():
+        assert purgatory.check_and_complete("k") == 0
+    with nullcontext() if how in {"cancel", "interrupt"} else pytest.raises(ExceptionGroup):
+        timer.advance(0)
+
+    assert operation.outcome is (Outcome.CANCELLED if how == "cancel" else Outcome.FAILED)
+    assert operation.completed_by is None
+    assert seen == (["k"] if how in {"complete raises", "interrupt"} else [])
 
 
 def test_a_check_tries_the_oldest_first(purgatory: Purgatory) -> None:
