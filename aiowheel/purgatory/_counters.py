@@ -95,7 +95,8 @@ class Counter:
     def pop_reached(self, value: int | float, arrivals: int) -> ThresholdOperation | None:
         """Remove and return the next operation that *value* reaches, lowest threshold first.
 
-        The value is an argument because `forget` may drop the counter's own value meanwhile.
+        The value is an argument, because an operation that this advance completes may call
+        `forget`, which drops the counter's own value.
         Waiters that were added after the first *arrivals* wait for a later value: they are set
         aside until `put_back`. The cost is that of `add`.
         """

@@ -137,7 +137,7 @@ class Purgatory(OperationOwner):
         self._emptied: Event | None = None  # set when the last operation has ended
         self._next_end: Event | None = None  # set when an operation ends
         self._full = False  # the log event was emitted; False again when there is room
-        self._busy = False  # a check is running; nested checks are queued
+        self._busy = False  # a check or an advance is running; nested ones are queued
         # An item for each queued call: key, value (None for a check), limit, and for the rest of an
         # interrupted check the links that it had not reached.
         self._queue: deque[tuple[object, int | float | None, int, list[Link] | None]] = deque()
@@ -392,8 +392,9 @@ class Purgatory(OperationOwner):
     ) -> int:
         """Check every operation that watches *key* now, oldest first; complete those that are met.
 
-        A call inside an `on_complete` or a condition is queued, returns 0, and runs after the
-        current check, so that nested calls need no recursion.
+        A call during a check or `advance` is queued and returns 0: it runs at the end of that
+        call, so that nested calls need no recursion. A call inside an `on_complete` that a timeout,
+        a force or `watch` runs is not queued, unless that happens during a check.
 
         Args:
             key: The watch key. If no operation watches it, the call returns 0.
@@ -424,7 +425,7 @@ class Purgatory(OperationOwner):
 
         Returns:
             The number of operations that this call completed, lowest thresholds first; 0 for a call
-            inside an `on_complete` or a condition, which is queued.
+            during a check or another `advance`, which is queued.
 
         Raises:
             TypeError: *value* is not an int or a float, or *key* is not hashable.
@@ -940,8 +941,8 @@ class Purgatory(OperationOwner):
     def next_end(self) -> Event:
         """Return an event that is set when one of the operations ends.
 
-        Shared counters await it while every key has a wait: a periodic check would keep a loop on
-        virtual time from standing still. Several callers may get the same event.
+        Shared counters await it while every key has a wait. A periodic check would advance virtual
+        time forever. Several callers may get the same event.
         """
         if self._next_end is None or self._next_end.is_set():
             self._next_end = Event()
