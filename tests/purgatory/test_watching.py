@@ -654,8 +654,12 @@ async def test_slow_code_in_watch_does_not_delay_the_timeout(
 ) -> None:
     """An alarm after a delay, as on uvloop, is set for the time that is left after that code."""
     now = [100.0]
+
+    def read(clock: int) -> float:
+        return now[0]
+
     monkeypatch.setattr(time, "CLOCK_BOOTTIME", 7, raising=False)
-    monkeypatch.setattr(time, "clock_gettime", lambda _: now[0], raising=False)
+    monkeypatch.setattr(time, "clock_gettime", read, raising=False)
     loop = asyncio.get_running_loop()
     call_later, delays = loop.call_later, list[float]()
 
