@@ -1,4 +1,7 @@
-"""Delayed operations: each completes when its condition is met at a check of a key, or expires."""
+"""Delayed operations: each completes when its condition is met at a check of a key, or expires.
+
+The docstring of each module names its rank; docs/explanation/layers.md explains the ranks.
+"""
 
 from aiowheel.purgatory._delayed_operation import DelayedOperation as DelayedOperation
 from aiowheel.purgatory._operation import Outcome as Outcome

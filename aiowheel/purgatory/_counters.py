@@ -95,7 +95,8 @@ class Counter:
     def pop_reached(self, value: int | float, arrivals: int) -> ThresholdOperation | None:
         """Remove and return the next operation that *value* reaches, lowest threshold first.
 
-        The value is an argument because `forget` may drop the counter's own value meanwhile.
+        The value is an argument, because an operation that this advance completes may call
+        `forget`, which drops the counter's own value.
         Waiters that were added after the first *arrivals* wait for a later value: they are set
         aside until `put_back`. The cost is that of `add`.
         """
@@ -184,13 +185,24 @@ class Counters:
     def link(
         self, operation: ThresholdOperation, missing: list[tuple[object, int | float]]
     ) -> None:
-        """Add *operation* as a waiter for each of the thresholds."""
-        for key, least in missing:
-            counter = self._made(key)
-            if counter.live == 0:
-                self.keys += 1
-            operation.waiting.append(counter.add(operation, least))
-            self.links += 1
+        """Add *operation* as a waiter for each of the thresholds.
+
+        Raises:
+            TypeError: A key is not hashable; the operation then waits for no counter.
+        """
+        try:
+            for key, least in missing:
+                counter = self._made(key)
+                if counter.reached(least):  # by code that the hash of a key ran
+                    operation.wanted -= 1
+                    continue
+                if counter.live == 0:
+                    self.keys += 1
+                operation.waiting.append(counter.add(operation, least))
+                self.links += 1
+        except BaseException:
+            self.unlink(operation)
+            raise
 
     def pop_reached(
         self, counter: Counter, value: int | float, arrivals: int
@@ -258,5 +270,6 @@ class Counters:
     def _made(self, key: object) -> Counter:
         counter = self.get(key)
         if counter is None:
-            counter = self.by_key[key] = Counter(key)
+            # Not an assignment: the hash of the key may run code that adds the same counter.
+            counter = self.by_key.setdefault(key, Counter(key))
         return counter

@@ -25,8 +25,9 @@ class DelayedOperation(Operation, Generic[T_co]):
     first.
 
     `try_complete`, `on_complete` and `on_expiration` are plain functions: they run inside the call
-    that completes the operation and cannot await. They run in a copy of the context in which
-    `watch` was called, as callbacks of `loop.call_later` do.
+    that completes the operation and cannot await. Inside the call of `watch`, they run in the
+    context of its caller, as any function does. After that, they run in a copy of that context,
+    which `watch` makes when the operation begins to wait, and never in the context of a check.
 
     The class has slots. In the compiled build an operation whose class has slots as well has no
     `__dict__`, which saves memory and work of the cyclic collector when many operations wait.
@@ -36,7 +37,7 @@ class DelayedOperation(Operation, Generic[T_co]):
 
     Attributes:
         keys: The keys that it watches.
-        completed_by: The key whose check completed it, or None.
+        completed_by: The key whose check completed it; None if it ended in another way.
 
     Raises:
         TypeError: *timeout* is not a number, a timedelta or None.

@@ -73,7 +73,7 @@ class Operation:
     def __init__(self, timeout: object) -> None:
         self._timeout_ns: i64 = FOREVER if timeout is None else delay_to_ns("timeout", timeout)
         self._outcome: Outcome = _PENDING
-        #: The key whose check completed the operation, else None.
+        #: The key whose check completed the operation; None if it ended in another way.
         self.completed_by: object = None
         #: The keys that the operation watches.
         self.keys: tuple[object, ...] = ()
@@ -276,7 +276,7 @@ def follow(operation: Operation, waiter: Future[object]) -> None:
 
 
 def deliver(operation: Operation, result: object, error: Exception | None) -> bool:
-    """Settle the future of the ended *operation*; return False if it has no future."""
+    """Settle the future of the ended *operation*; return False if no awaiter can get *error*."""
     waiter = operation._waiter
     if waiter is None:
         return False
@@ -287,12 +287,13 @@ def deliver(operation: Operation, result: object, error: Exception | None) -> bo
         waiter.remove_done_callback(callback)
     try:
         if error is not None:
-            if not waiter.done():
-                waiter.set_exception(error)
-                if operation._outcome is not _FAILED:
-                    # This marks the exception as retrieved: closing must not log an error for
-                    # each operation that no task awaits.
-                    waiter.exception()
+            if waiter.done():  # a method of the operation may have cancelled it
+                return False
+            waiter.set_exception(error)
+            if operation._outcome is not _FAILED:
+                # This marks the exception as retrieved: closing must not log an error for
+                # each operation that no task awaits.
+                waiter.exception()
         elif operation._outcome is _CANCELLED:
             waiter.cancel()
         else:
@@ -303,6 +304,31 @@ def deliver(operation: Operation, result: object, error: Exception | None) -> bo
         if not waiter.get_loop().is_closed():  # no task can await on a closed loop
             raise
     return True
+
+
+# --- calls of user code ---------------------------------------------------------------------
+
+
+def evaluate(operation: Operation) -> None:
+    """Evaluate the condition of a pending *operation* once, and complete it if that is met."""
+    answer = operation.try_complete()
+    if answer is False or (answer is not True and not is_met(answer)):
+        return
+    owner = operation._owner
+    if owner is not None and operation._outcome is _PENDING:
+        owner.end(operation, _COMPLETED, None)
+
+
+def complete(operation: Operation) -> object:
+    """Call `on_complete`, and `on_expiration` after a timeout; return the former's result."""
+    result = operation.on_complete()
+    if result is not None:
+        refuse_coroutine("on_complete", result)
+    if operation._outcome is _EXPIRED:
+        # Typed as object, because an `async def` override returns a coroutine instead of None.
+        expiration = cast("Callable[[], object]", operation.on_expiration)
+        refuse_coroutine("on_expiration", expiration())
+    return result
 
 
 # --- results and exceptions of user code ----------------------------------------------------

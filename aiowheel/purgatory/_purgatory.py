@@ -42,15 +42,15 @@ from aiowheel.purgatory._operation import (
     PredicateOperation,
     asynchronous,
     awaitable_error,
+    complete,
     deliver,
+    evaluate,
     follow,
     is_abandoned,
-    is_met,
-    refuse_coroutine,
 )
 from aiowheel.purgatory._statistics import PurgatoryStatistics, RunningCounts
 from aiowheel.purgatory._watchers import Cursor, Link, Watchers, WatchLists
-from aiowheel.timer._interpreter import captured_context, in_empty_context
+from aiowheel.timer._interpreter import captured_context
 from aiowheel.timer._shared import chosen_timer
 from aiowheel.timer._threads import Inbox
 from aiowheel.timer._timer import Timer
@@ -68,6 +68,8 @@ _CANCELLED: Final = Outcome.CANCELLED
 _FAILED: Final = Outcome.FAILED
 # Final makes these statics of the compiled module; an imported name costs a look-up for each call.
 _new_context: Final = Context
+_evaluate: Final = evaluate
+_complete: Final = complete
 _MOST: Final = FOREVER - 1  # as a count FOREVER stands for no limit
 _MODES: Final = ("all", "any")
 _DRAINS: Final = ("expire", "cancel", "wait")
@@ -91,7 +93,7 @@ class Purgatory(OperationOwner):
         max_pending: The number of operations that may be pending at once; default: no limit.
         purge_interval: Default: watch lists are exact. A *count* of operations, at least 0: lists
             are purged lazily, as in Kafka, when the estimated total of operations in them exceeds
-            the pending ones by more than this count.
+            the pending ones by more than this count. Waits for counters are in no list.
         instruments: Called for every operation that ends.
 
     Raises:
@@ -129,14 +131,16 @@ class Purgatory(OperationOwner):
         self._counters = Counters()
         self.counts: RunningCounts = RunningCounts()
         self._pending: i64 = 0
-        self._estimated_total: i64 = 0
+        self._counting: i64 = 0  # those of the pending operations that wait for counters
+        self._estimated_total: i64 = 0  # without those that wait for counters
         self._closed = False
         self._emptied: Event | None = None  # set when the last operation has ended
         self._next_end: Event | None = None  # set when an operation ends
         self._full = False  # the log event was emitted; False again when there is room
-        self._busy = False  # a check is running; nested checks are queued
-        # An item for each queued call: key, value (None for a check), limit.
-        self._queue: deque[tuple[object, int | float | None, int]] = deque()
+        self._busy = False  # a check or an advance is running; nested ones are queued
+        # An item for each queued call: key, value (None for a check), limit, and for the rest of an
+        # interrupted check the links that it had not reached.
+        self._queue: deque[tuple[object, int | float | None, int, list[Link] | None]] = deque()
         self._checking: Operation | None = None  # the operation whose condition is evaluated now
         self._checking_key: object = None  # the key of that check
         self._inside: Operation | None = None  # the operation whose context is entered now
@@ -303,7 +307,7 @@ class Purgatory(OperationOwner):
             self._try(operation, None)
             return operation._outcome is not _PENDING  # noqa: TRY300 - that cannot raise
         except BaseException as error:
-            self._withdraw(operation)
+            self._undo_admission(operation)
             if isinstance(error, TypeError):
                 for key in keys:
                     refuse_unhashable("keys", key)
@@ -316,14 +320,24 @@ class Purgatory(OperationOwner):
     ) -> bool:
         counters = self._counters
         missing = [item for item in thresholds if not counters.reached(item[0], item[1])]
+        wanted = operation.wanted
         operation.wanted -= len(thresholds) - len(missing)
-        self._try(operation, None)
-        if operation._outcome is not _PENDING:
-            return True
-        self._refuse_if_full()
-        counters.link(operation, missing)
-        self._start_timeout(operation)
-        return False
+        try:
+            self._try(operation, None)
+            if operation._outcome is not _PENDING:
+                return True
+            self._refuse_if_full()
+            counters.link(operation, missing)
+            if operation.wanted <= 0:
+                self._try(operation, None)
+            if operation._outcome is not _PENDING:  # the hash of a key may run any code
+                counters.unlink(operation)
+                return True
+            self._start_timeout(operation)
+            return False  # noqa: TRY300 - that cannot raise
+        except BaseException:
+            operation.wanted = wanted
+            raise
 
     def _refuse_if_full(self) -> None:
         if self._pending < self._max_pending:
@@ -337,13 +351,20 @@ class Purgatory(OperationOwner):
     def _start_timeout(self, operation: Operation) -> None:
         self._refuse_if_closed()  # by the condition or the hash of a key: closing misses this one
         alarm = OperationAlarm(operation.deadline_ns, operation)
-        self._driver.arm(alarm, operation.created_ns)
+        # The clock is read again, because the condition and the keys may have taken long.
+        self._driver.arm(alarm, self._driver.now_ns())
         operation._alarm = alarm
         self._pending += 1
-        self._estimated_total += 1
+        if isinstance(operation, ThresholdOperation):
+            self._counting += 1
+        else:
+            self._estimated_total += 1
 
-    def _withdraw(self, operation: Operation) -> None:
-        """Make an operation new again after its admission raised."""
+    def _undo_admission(self, operation: Operation) -> None:
+        """Remove a pending operation after its admission raised, so that it can be watched again.
+
+        An operation that ended before the exception stays ended.
+        """
         if operation._outcome is not _PENDING:
             return
         operation._owner = None
@@ -355,7 +376,10 @@ class Purgatory(OperationOwner):
             operation._alarm = None
             alarm.cancel()
             self._pending -= 1
-            self._estimated_total -= 1
+            if isinstance(operation, ThresholdOperation):
+                self._counting -= 1
+            else:
+                self._estimated_total -= 1
         if isinstance(operation, ThresholdOperation):
             self._counters.unlink(operation)
         else:
@@ -368,8 +392,9 @@ class Purgatory(OperationOwner):
     ) -> int:
         """Check every operation that watches *key* now, oldest first; complete those that are met.
 
-        A call inside an `on_complete` or a condition is queued, returns 0, and runs after the
-        current check, so that nested calls need no recursion.
+        A call during a check or `advance` is queued and returns 0: it runs at the end of that
+        call, so that nested calls need no recursion. A call inside an `on_complete` that a timeout,
+        a force or `watch` runs is not queued, unless that happens during a check.
 
         Args:
             key: The watch key. If no operation watches it, the call returns 0.
@@ -400,7 +425,7 @@ class Purgatory(OperationOwner):
 
         Returns:
             The number of operations that this call completed, lowest thresholds first; 0 for a call
-            inside an `on_complete` or a condition, which is queued.
+            during a check or another `advance`, which is queued.
 
         Raises:
             TypeError: *value* is not an int or a float, or *key* is not hashable.
@@ -425,23 +450,28 @@ class Purgatory(OperationOwner):
             key: The key of the counter. A key without a counter is not an error.
             error: Default: pending operations continue to wait for the counter. Otherwise they are
                 cancelled, and the awaiter of each gets the exception that a call of *error*
-                returns.
+                returns. All calls of *error* come first: if one fails, nothing is dropped and
+                every operation continues to wait.
 
         Raises:
-            TypeError: *key* is not hashable, or *error* is not callable.
+            TypeError: *key* is not hashable, *error* is not callable, or it did not return an
+                Exception other than StopIteration.
             ForeignLoopError: Called from another loop or thread.
         """
         if error is not None and not callable(error):
             raise TypeError(f"error must be a callable, got {safe_repr(error)}")
         self.check_caller()
-        had_value = self._counters.forget(key)
         counter = self._counters.get(key)
+        ends: list[tuple[Operation, Exception]] = []
         if error is not None and counter is not None:
             for operation in counter.operations():
-                if operation._outcome is _PENDING:  # the callback of an earlier one may end it
-                    reason = error()
-                    if operation._outcome is _PENDING:
-                        self.end(operation, _CANCELLED, reason)
+                if operation._outcome is not _PENDING:  # an earlier call of *error* ended it
+                    continue
+                ends.append((operation, _checked_reason(error)))
+        had_value = self._counters.forget(key)
+        for each, reason in ends:
+            if each._outcome is _PENDING:
+                self.end(each, _CANCELLED, reason)
         return had_value
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation[Any]]:
@@ -500,7 +530,7 @@ class Purgatory(OperationOwner):
         """Check the operations that watch *key* now; return how many completed."""
         if self._busy:
             refuse_unhashable("key", key)  # raises here, not in the running check
-            self._queue.append((key, None, limit))
+            self._queue.append((key, None, limit, None))
             return 0
         watchers = self._lists.get(key)
         if watchers is None and not self._queue:
@@ -511,11 +541,11 @@ class Purgatory(OperationOwner):
             if watchers is not None:
                 completed = self._check_list(watchers, limit)
             if self._queue:
-                self._drain()
+                self._run_queued()
         finally:
             self._busy = False
             if self._queue:
-                self._drain_later()
+                self._run_queued_later()
         return completed
 
     def _check_list(self, watchers: Watchers, limit: i64) -> int:
@@ -530,9 +560,31 @@ class Purgatory(OperationOwner):
                 if link is None:
                     break
                 completed += self._check_link(link, watchers.key)
+        except BaseException:  # for example Ctrl-C: the others are checked later
+            self._queue_rest(cursor.rest(), watchers.key, limit - completed)
+            raise
         finally:
             cursor.close()
         return completed
+
+    def _queue_rest(self, links: list[Link], key: object, limit: i64) -> None:
+        """Queue the rest of an interrupted check as the next call."""
+        if links:
+            self._queue.appendleft((key, None, limit, links))
+
+    def _check_rest(self, links: list[Link], key: object, limit: i64) -> None:
+        """Check the operations that an interrupted check of *key* had not reached."""
+        completed = 0
+        visited = 0
+        try:
+            while completed < limit and visited < len(links):
+                link = links[visited]
+                visited += 1
+                if link.operation is not None:
+                    completed += self._check_link(link, key)
+        except BaseException:  # a second Ctrl-C
+            self._queue_rest(links[visited:], key, limit - completed)
+            raise
 
     def _check_link(self, link: Link, key: object) -> bool:
         """Check one operation for *key*; return whether that completed it."""
@@ -551,36 +603,24 @@ class Purgatory(OperationOwner):
         operation._checks += 1
         outer, outer_key = self._checking, self._checking_key
         self._checking, self._checking_key = operation, key
-        inside = self._inside
         try:
-            if inside is operation:
-                self._evaluate(operation)
-            elif operation._context is None and in_empty_context():
-                self._inside = operation
-                self._evaluate(operation)
+            if self._inside is operation:
+                evaluate(operation)
             else:
-                self._run(operation, self._evaluate)
+                self._run(operation, _evaluate)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # one failing condition must not end the check of others
             self._fail(operation, awaitable_error(error))
         finally:
             self._checking, self._checking_key = outer, outer_key
-            self._inside = inside
         return operation._outcome is _COMPLETED
-
-    def _evaluate(self, operation: Operation) -> None:
-        answer = operation.try_complete()
-        if answer is False or (answer is not True and not is_met(answer)):
-            return
-        if operation._outcome is _PENDING:
-            self.end(operation, _COMPLETED, None)
 
     def _run(self, operation: Operation, step: Callable[[Operation], object]) -> object:
         """Call `step(operation)` in the context in which the operation was watched.
 
-        Callers skip this if that context and the current one are both empty, because entering a
-        context costs as much as a condition.
+        An empty context is entered as well: a variable that the operation sets must not reach the
+        caller. One empty context is reused until an operation leaves a variable in it.
         """
         outer = self._inside
         context = operation._context
@@ -636,11 +676,11 @@ class Purgatory(OperationOwner):
                 if self._driver.now_ns() >= end:
                     break
             if self._queue:
-                self._drain()
+                self._run_queued()
         finally:
             self._busy = False
             if self._queue:
-                self._drain_later()
+                self._run_queued_later()
             if unfinished:
                 loop.call_soon(self._check_slice, cursor, key, limit - completed, slice_ns)
             else:
@@ -650,17 +690,17 @@ class Purgatory(OperationOwner):
     def _advance(self, key: object, value: int | float) -> int:
         if self._busy:
             refuse_unhashable("key", key)  # as in `_check`
-            self._queue.append((key, value, FOREVER))
+            self._queue.append((key, value, FOREVER, None))
             return 0
         self._busy = True
         try:
             completed = self._raise_counter(key, value)
             if self._queue:
-                self._drain()
+                self._run_queued()
         finally:
             self._busy = False
             if self._queue:
-                self._drain_later()
+                self._run_queued_later()
         return completed
 
     def _raise_counter(self, key: object, value: int | float) -> int:
@@ -682,40 +722,42 @@ class Purgatory(OperationOwner):
                 else:
                     completed += self._try(operation, key)
         except BaseException:  # for example Ctrl-C: the other waiters still need this value
-            self._queue.appendleft((key, value, FOREVER))
+            self._queue.appendleft((key, value, FOREVER, None))
             raise
         finally:
             self._inside = outer
             counter.put_back()
         return completed
 
-    def _drain(self) -> None:
+    def _run_queued(self) -> None:
         """Execute the queued calls in order."""
         while self._queue:
-            key, value, limit = self._queue.popleft()
+            key, value, limit, rest = self._queue.popleft()
             if value is not None:
                 self._raise_counter(key, value)
+            elif rest is not None:
+                self._check_rest(rest, key, limit)
             else:
                 watchers = self._lists.get(key)
                 if watchers is not None:
                     self._check_list(watchers, limit)
 
-    def _drain_later(self) -> None:
+    def _run_queued_later(self) -> None:
         """Schedule the queued calls after Ctrl-C; without a loop, the next check runs them."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
-            loop.call_soon(self._drain_now)
+            loop.call_soon(self._resume_queued)
 
-    def _drain_now(self) -> None:
+    def _resume_queued(self) -> None:
         if self._busy:
             return
         self._busy = True
         try:
-            self._drain()
+            self._run_queued()
         finally:
             self._busy = False
             if self._queue:
-                self._drain_later()
+                self._run_queued_later()
 
     # --- ending -----------------------------------------------------------------------------
 
@@ -733,7 +775,7 @@ class Purgatory(OperationOwner):
         operation._outcome = outcome
         operation._owner = None  # an ended operation must not keep the purgatory alive
         operation.finished_ns = now_ns or self._driver.now_ns()
-        if operation is self._checking:
+        if operation is self._checking and outcome is _COMPLETED:
             operation.completed_by = self._checking_key
         result: object = None
         try:
@@ -743,13 +785,15 @@ class Purgatory(OperationOwner):
                 alarm.cancel()
                 self._leave(operation)
             if outcome is _COMPLETED or outcome is _EXPIRED:
-                if self._inside is operation or (operation._context is None and in_empty_context()):
-                    result = self._complete(operation)
+                # The methods of a ThresholdOperation are not user code, so any context is right.
+                if self._inside is operation or isinstance(operation, ThresholdOperation):
+                    result = complete(operation)
                 else:
-                    result = self._run(operation, self._complete)
+                    result = self._run(operation, _complete)
         except BaseException as caught:  # only this operation fails
             error = awaitable_error(caught)
             operation._outcome = outcome = _FAILED
+            operation.completed_by = None
             if isinstance(caught, (SystemExit, KeyboardInterrupt)):  # ends the loop as well
                 operation._context = None
                 self.counts.record(operation)
@@ -765,30 +809,19 @@ class Purgatory(OperationOwner):
         if self._instruments:
             self._call_instruments(operation)
 
-    def _complete(self, operation: Operation) -> object:
-        """Call `on_complete`, and `on_expiration` after a timeout; return the former's result."""
-        result = operation.on_complete()
-        if result is not None:
-            refuse_coroutine("on_complete", result)
-        if operation._outcome is _EXPIRED:
-            # Typed as object, because an `async def` override returns a coroutine instead of None.
-            expiration = cast("Callable[[], object]", operation.on_expiration)
-            refuse_coroutine("on_expiration", expiration())
-        return result
-
     def _leave(self, operation: Operation) -> None:
         self._pending -= 1
         try:
             if isinstance(operation, ThresholdOperation):
+                self._counting -= 1
                 self._counters.unlink(operation)
             elif self._purge_interval < 0:
+                self._estimated_total -= 1
                 self._lists.unlink(operation)
             else:  # the links stay until a purge; the collector cannot see a cycle through them
                 operation._links = None
         finally:
-            if self._purge_interval < 0:
-                self._estimated_total -= 1
-            elif self._estimated_total - self._pending > self._purge_interval:
+            if self._purge_interval >= 0 and self._unpurged() > self._purge_interval:
                 self._purge()
             if self._pending == 0 and self._emptied is not None:
                 self._emptied.set()
@@ -801,8 +834,12 @@ class Purgatory(OperationOwner):
         with suppress(RuntimeError):
             ended.set()
 
+    def _unpurged(self) -> i64:
+        """Return the estimated number of ended operations in the watch lists."""
+        return self._estimated_total - (self._pending - self._counting)
+
     def _purge(self) -> None:
-        self._estimated_total = self._pending
+        self._estimated_total = self._pending - self._counting
         self.counts.purges += 1
         self._lists.purge()
 
@@ -890,7 +927,7 @@ class Purgatory(OperationOwner):
                 self.end(operation, _EXPIRED, None)
             else:  # each gets its own error, because raising changes context and traceback
                 self.end(operation, _CANCELLED, PurgatoryClosedError(text))
-        if self._estimated_total > self._pending:
+        if self._unpurged() > 0:
             self._purge()  # no later check will find these links
 
     def _close_inbox(self) -> None:
@@ -904,8 +941,8 @@ class Purgatory(OperationOwner):
     def next_end(self) -> Event:
         """Return an event that is set when one of the operations ends.
 
-        Shared counters await it while every key has a wait: a periodic check would keep a loop on
-        virtual time from standing still. Several callers may get the same event.
+        Shared counters await it while every key has a wait. A periodic check would advance virtual
+        time forever. Several callers may get the same event.
         """
         if self._next_end is None or self._next_end.is_set():
             self._next_end = Event()
@@ -1052,6 +1089,16 @@ def _checked_number(name: str, value: object) -> int | float:
     if value != value:  # noqa: PLR0124 - only NaN differs from itself
         raise ValueError(f"{name} must be a number other than NaN, got {value!r}")
     return value
+
+
+def _checked_reason(error: Callable[[], object]) -> Exception:
+    """Call the *error* of `forget` and return its result, if an awaiter can raise it."""
+    reason = error()
+    if not isinstance(reason, Exception) or isinstance(reason, StopIteration):
+        raise TypeError(
+            f"error must return an Exception other than StopIteration, got {safe_repr(reason)}"
+        )
+    return reason
 
 
 def _checked_thresholds(thresholds: object) -> list[tuple[object, int | float]]:

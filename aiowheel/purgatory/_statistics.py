@@ -25,7 +25,8 @@ class PurgatoryStatistics(NamedTuple):
         cancelled: Operations that were cancelled.
         failed: Operations that raised.
         checks: Calls of any operation's `try_complete`.
-        estimated_total: The estimated number of operations in the watch lists, pending or ended.
+        estimated_total: The estimated number of operations in the watch lists, pending or ended;
+            operations of `wait_until` are in no watch list.
         purges: Purges of the watch lists.
         lateness: Time of expiration minus deadline, a histogram in seconds.
         durations: Time of completion minus time of creation, a histogram in seconds.

@@ -46,7 +46,11 @@ class Watchers(Node):
         self.count: i64 = 0  # links, without bookmarks
 
     def begin(self, key: object) -> None:
-        """Become the list of *key*. Before this call, the object is in no reference cycle."""
+        """Become the list of *key*.
+
+        Before this call, the object is in no reference cycle. A list that is not used, because its
+        key has another one already, is therefore freed without the cyclic collector.
+        """
         self.prev = self
         self.next = self
         self.key = key
@@ -116,6 +120,15 @@ class Cursor:
             _insert_behind(here, node)
             if isinstance(node, Link):
                 return node
+
+    def rest(self) -> list[Link]:
+        """Remove the bookmarks and return the links that were not visited."""
+        found: list[Link] = []
+        link = self.next()
+        while link is not None:
+            found.append(link)
+            link = self.next()
+        return found
 
     def close(self) -> None:
         """Remove the bookmarks."""

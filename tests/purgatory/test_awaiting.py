@@ -446,6 +446,42 @@ async def test_an_error_without_an_awaiter_goes_to_the_loop(
     assert "never retrieved" in str(error_reports[1]["message"])
 
 
+@pytest.mark.parametrize("where", ["try", "complete"])
+@pytest.mark.parametrize("how", ["cancelled", "settled"])
+async def test_an_error_after_the_future_is_done_goes_to_the_loop(
+    running: Purgatory, error_reports: ErrorReports, where: str, how: str
+) -> None:
+    """A method cancels or settles its own future and then raises: no awaiter gets the error."""
+    waiting: list[asyncio.Future[str]] = []
+
+    class Settling(Faulty):
+        def settle(self) -> None:
+            if how == "cancelled":
+                waiting[0].cancel()
+            else:
+                waiting[0].set_result("mine")
+
+        def try_complete(self) -> bool:
+            if self.open and where == "try":
+                self.settle()
+            return super().try_complete()
+
+        def on_complete(self) -> str:
+            self.settle()
+            return super().on_complete()
+
+    error = ZeroDivisionError()
+    gate = Settling(where, error)
+    waiting.append(running.watch(gate, ["k"]))
+    gate.open = True
+
+    running.check_and_complete("k")
+    await asyncio.sleep(0)
+
+    assert gate.outcome is Outcome.FAILED
+    assert [(each["operation"], each["exception"]) for each in error_reports] == [(gate, error)]
+
+
 # --- where it does not belong --------------------------------------------------------------------
 
 

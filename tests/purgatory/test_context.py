@@ -1,12 +1,16 @@
 """Conditions, on_complete and on_expiration run in the context of the watching code."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import Context, ContextVar, copy_context
+from typing import cast
 
 import pytest
 
 from aiowheel import DelayedOperation, ManualTimer, Purgatory, Timer
+from aiowheel.timer._driver import LoopDriver
+
+Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 REQUEST: ContextVar[str] = ContextVar("REQUEST", default="none")
 
@@ -156,3 +160,106 @@ async def test_an_empty_context_is_not_copied() -> None:
         assert full._context is not None
         full.force_complete()
         assert full._context is None
+
+
+class WritingOperation(DelayedOperation[None]):
+    """An operation each of whose methods sets a variable, from when the test says so."""
+
+    writes = False
+    open = False
+
+    def try_complete(self) -> bool:
+        """Set the variable; return whether the test has opened the operation."""
+        if self.writes:
+            REQUEST.set("written by try_complete")
+        return self.open
+
+    def on_complete(self) -> None:
+        """Set the variable."""
+        REQUEST.set("written by on_complete")
+
+    def on_expiration(self) -> None:
+        """Set the variable."""
+        REQUEST.set("written by on_expiration")
+
+
+def writers(purgatory: Purgatory, count: int = 1) -> list[WritingOperation]:
+    """Watch operations under the key "k" in an empty context."""
+    found = [WritingOperation(0.05) for _ in range(count)]
+    for each in found:
+        Context().run(purgatory.try_complete_else_watch, each, ["k"])
+        each.writes = True
+    return found
+
+
+def open_and_check(purgatory: Purgatory, operation: WritingOperation) -> None:
+    """Complete the operation by a check."""
+    operation.open = True
+    purgatory.check_and_complete("k")
+
+
+ENDS: dict[str, Callable[[Purgatory, WritingOperation], object]] = {
+    "a condition that is not met": lambda purgatory, _: purgatory.check_and_complete("k"),
+    "completion": open_and_check,
+    "force": lambda _, first: first.force_complete(),
+    "expiry": lambda purgatory, _: cast(ManualTimer, purgatory._timer).advance(60),
+}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("how", ENDS)
+def test_a_variable_of_an_operation_does_not_reach_an_empty_context(
+    purgatory: Purgatory, how: str, count: int
+) -> None:
+    """The context of the caller stays empty, whether one operation or several use the key."""
+    first = writers(purgatory, count)[0]
+    caller = Context()
+
+    caller.run(ENDS[how], purgatory, first)
+
+    assert list(caller.items()) == []
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_variable_of_an_operation_does_not_reach_the_next_one(
+    purgatory: Purgatory, how: str
+) -> None:
+    """The reused empty context is replaced once it holds a variable."""
+    first = writers(purgatory)[0]
+    Context().run(ENDS[how], purgatory, first)
+    first.cancel()
+    operation = watch_as(purgatory, None, "k")
+    operation.open = True
+
+    Context().run(purgatory.check_and_complete, "k")
+
+    assert operation.seen == ["try none", "complete none"]
+
+
+@pytest.mark.realtime
+@pytest.mark.both_loops
+async def test_a_variable_of_an_operation_reaches_neither_driver_nor_inbox(until: Until) -> None:
+    """Their contexts last as long as the purgatory; a variable in them would stay for ever."""
+    async with Timer() as timer, Purgatory(timer=timer) as purgatory:
+        late, met, forced = writers(purgatory, 3)
+        met.open = True
+        purgatory.check_and_complete_threadsafe("k")
+        forced.force_complete_threadsafe()
+        await until(late.is_completed)
+
+        outcomes = [each.outcome.name for each in (late, met, forced)]
+        assert outcomes == ["EXPIRED", "COMPLETED", "COMPLETED"]
+        driver, inbox = cast(LoopDriver, purgatory._driver), purgatory._inbox
+        assert inbox is not None
+        assert [*driver._context.items(), *inbox._context.items()] == []
+
+
+def test_the_tries_of_watch_run_in_the_context_of_its_caller(purgatory: Purgatory) -> None:
+    """They are plain calls: a variable that they set stays set after the call."""
+    caller = Context()
+
+    operation = WritingOperation(30)
+    operation.writes = True
+    caller.run(purgatory.try_complete_else_watch, operation, ["k"])
+
+    assert caller[REQUEST] == "written by try_complete"

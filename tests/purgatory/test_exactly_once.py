@@ -307,6 +307,28 @@ def test_nested_checks_run_in_order_after_the_one_under_way(purgatory: Purgatory
     assert order == ["k1", "k2", "a", "b", "c"]
 
 
+@pytest.mark.parametrize("how", ["expiry", "force", "watch"])
+def test_a_check_inside_an_end_outside_of_a_check_runs_at_once(
+    purgatory: Purgatory, timer: ManualTimer, how: str
+) -> None:
+    """Only a check or an advance queues the calls inside it."""
+    other = watched(purgatory, Gate(None), "other")
+    other.open = True
+    gate = Gate(1)
+    completed: list[int] = []
+    gate.then = lambda: completed.append(purgatory.check_and_complete("other"))
+
+    gate.open = how == "watch"
+    assert purgatory.try_complete_else_watch(gate, ["k"]) == gate.open
+    if how == "expiry":
+        timer.advance(1)
+    elif how == "force":
+        gate.force_complete()
+
+    assert completed == [1]
+    assert other.outcome is Outcome.COMPLETED
+
+
 def test_a_nested_check_keeps_its_limit(purgatory: Purgatory) -> None:
     """A queued check also completes no more than its limit."""
     outer = watched(purgatory, Gate(), "outer")

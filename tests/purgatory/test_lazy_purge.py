@@ -2,8 +2,10 @@
 
 E grows by one for every watched operation. A purge runs when E minus the number of pending
 operations exceeds the purge interval; before it, E is set to the number of pending operations.
+Waits for counters are in no watch list: neither number includes them.
 """
 
+import asyncio
 import gc
 import weakref
 
@@ -82,6 +84,61 @@ def test_expiry_counts_as_any_other_end(timer: ManualTimer) -> None:
         seen.append(account(purgatory))
 
     assert seen == [(5, 4, 5, 0), (3, 3, 3, 1), (3, 2, 3, 1), (1, 1, 1, 2), (1, 0, 1, 2)]
+
+
+@pytest.mark.parametrize("end", ["advance", "expire", "cancel"])
+async def test_waits_for_counters_do_not_cause_purges(timer: ManualTimer, end: str) -> None:
+    """They are in no watch list, so they neither grow nor shrink the estimate."""
+    purgatory = lazy(timer, 1)
+    gates = [watch(purgatory, "k") for _ in range(3)]
+    waits = [purgatory.wait_until({"k": number}, 5) for number in range(1, 20)]
+    assert account(purgatory) == (3, 22, 22, 0)
+
+    gates[0].force_complete()
+    assert account(purgatory) == (3, 21, 22, 0)
+    if end == "advance":
+        purgatory.advance("k", 19)
+    elif end == "expire":
+        timer.advance(5)
+    else:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.sleep(0)
+    assert account(purgatory) == (3, 2, 3, 0)
+    gates[1].force_complete()
+    assert account(purgatory) == (1, 1, 1, 1)  # 3 - 1 exceeds 1, with and without the waits
+
+
+async def test_pending_waits_for_counters_do_not_delay_a_purge(timer: ManualTimer) -> None:
+    """The estimate after a purge is the number of the pending operations in the lists."""
+    purgatory = lazy(timer, 1)
+    waits = [purgatory.wait_until({"k": number}, 5) for number in range(1, 20)]
+    gates = [watch(purgatory, "k") for _ in range(5)]
+
+    seen: list[tuple[int, int, int, int]] = []
+    for gate in gates:
+        gate.force_complete()
+        seen.append(account(purgatory))
+
+    assert seen == [(5, 23, 24, 0), (3, 22, 22, 1), (3, 21, 22, 1), (1, 20, 20, 2), (1, 19, 20, 2)]
+    await purgatory.aclose()
+    assert await asyncio.gather(*waits) == [False] * 19
+    assert account(purgatory) == (0, 0, 0, 3)
+
+
+async def test_the_estimate_of_exact_lists_leaves_out_waits_for_counters(
+    timer: ManualTimer,
+) -> None:
+    """It is the number of pending operations that watch keys."""
+    exact = Purgatory(timer=timer)
+    wait = exact.wait_until({"k": 1}, 5)
+    gate = watch(exact, "k")
+    assert account(exact) == (1, 2, 2, 0)
+    wait.cancel()
+    await asyncio.sleep(0)
+    assert account(exact) == (1, 1, 1, 0)
+    gate.cancel()
+    assert account(exact) == (0, 0, 0, 0)
 
 
 def test_an_interval_of_0_purges_at_every_end(timer: ManualTimer) -> None:

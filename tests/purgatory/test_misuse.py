@@ -709,6 +709,106 @@ async def test_an_interrupted_advance_completes_the_rest_later(timer: ManualTime
     assert (len(purgatory), purgatory.watched, purgatory.statistics().completed) == (0, 0, 3)
 
 
+class InterruptedGate(Gate):
+    """A gate whose condition is interrupted once."""
+
+    interrupted = False
+
+    def try_complete(self) -> bool:
+        """Raise KeyboardInterrupt if the test says so."""
+        if self.interrupted:
+            self.interrupted = False
+            interrupt()
+        return super().try_complete()
+
+
+def interrupted_gates(purgatory: Purgatory) -> list[Gate]:
+    """Return five open gates under the key "k", the second of which is interrupted."""
+    gates = [Gate(), InterruptedGate(), Gate(), Gate(), Gate()]
+    for gate in gates:
+        assert not purgatory.try_complete_else_watch(gate, ["k"])
+        gate.open = True
+    cast(InterruptedGate, gates[1]).interrupted = True
+    return gates
+
+
+def outcomes(gates: list[Gate]) -> list[str]:
+    """Return the names of the outcomes."""
+    return [gate.outcome.name for gate in gates]
+
+
+@both_loops
+async def test_an_interrupted_check_checks_the_rest_later(running: Purgatory) -> None:
+    """The rest is checked on the next turn, only the operations that it had not reached."""
+    gates = interrupted_gates(running)
+    with pytest.raises(KeyboardInterrupt):
+        running.check_and_complete("k")
+    assert outcomes(gates) == ["COMPLETED", *["PENDING"] * 4]
+    gates[3].cancel()
+    newcomer = watched(running, "k")
+    newcomer.open = True
+    await asyncio.sleep(0)
+
+    done = ["COMPLETED", "PENDING", "COMPLETED", "CANCELLED", "COMPLETED"]
+    assert outcomes([*gates, newcomer]) == [*done, "PENDING"]
+    assert [gate.completed_by for gate in gates] == ["k", None, "k", None, "k"]
+    assert running.check_and_complete("k") == 2
+
+
+@pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
+def test_an_interrupted_check_from_a_thread_checks_the_rest_later(loops: str) -> None:
+    """The interrupt leaves the loop; when the loop runs again, the rest is checked."""
+    loop: asyncio.AbstractEventLoop = pytest.importorskip(loops).new_event_loop()
+
+    async def main() -> list[str]:
+        async with Timer() as timer, Purgatory(timer=timer) as purgatory:
+            gates = interrupted_gates(purgatory)
+            purgatory.check_and_complete_threadsafe("k")
+            for _ in range(4):
+                await asyncio.sleep(0)
+            return outcomes(gates)
+
+    task = loop.create_task(main())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(task)
+
+    assert loop.run_until_complete(task) == [
+        "COMPLETED",
+        "PENDING",
+        "COMPLETED",
+        "COMPLETED",
+        "COMPLETED",
+    ]
+    loop.close()
+
+
+def test_an_interrupted_check_keeps_its_limit(purgatory: Purgatory) -> None:
+    """The completions before the interrupt count; without a loop the next check runs the rest."""
+    gates = interrupted_gates(purgatory)
+    with pytest.raises(KeyboardInterrupt):
+        purgatory.check_and_complete("k", limit=3)
+
+    assert purgatory.check_and_complete("nobody") == 0
+    assert outcomes(gates) == ["COMPLETED", "PENDING", "COMPLETED", "COMPLETED", "PENDING"]
+    assert purgatory.check_and_complete("k") == 2
+
+
+def test_an_interrupted_rest_of_a_check_has_a_rest_as_well(purgatory: Purgatory) -> None:
+    """Each interrupt leaves out one operation."""
+    gates = [InterruptedGate() for _ in range(4)]
+    for gate in gates:
+        assert not purgatory.try_complete_else_watch(gate, ["k"])
+        gate.open = True
+        gate.interrupted = True
+    for key in ("k", "nobody", "nobody", "nobody"):
+        with pytest.raises(KeyboardInterrupt):
+            purgatory.check_and_complete(key)
+
+    assert [gate.interrupted for gate in gates] == [False] * 4
+    assert purgatory.check_and_complete("nobody") == 0
+    assert purgatory.check_and_complete("k") == 4
+
+
 class InterruptedKey:
     """A key whose hash raises KeyboardInterrupt on request."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aiowheel import ManualTimer, Outcome, Purgatory, PurgatoryFullError
 from aiowheel._types import Mode
-from aiowheel.purgatory._counters import Counter
+from aiowheel.purgatory._counters import Counter, ThresholdOperation
 
 pytestmark = pytest.mark.both_loops
 
@@ -264,6 +264,45 @@ async def test_the_error_function_of_forget_may_end_its_own_waiter(purgatory: Pu
     assert purgatory.statistics().cancelled == 1
 
 
+@pytest.mark.parametrize(
+    ("wrong", "shown"),
+    [
+        ("gone", "'gone'"),
+        (LookupError, "<class 'LookupError'>"),
+        (StopIteration(3), r"StopIteration\(3\)"),
+        (KeyboardInterrupt(), r"KeyboardInterrupt\(\)"),
+    ],
+)
+async def test_forget_refuses_what_no_awaiter_can_raise(
+    purgatory: Purgatory, wrong: Any, shown: str
+) -> None:
+    """If one of the results is wrong, the counter keeps its value and every waiter waits."""
+    purgatory.advance("k", 10)
+    waiting = [purgatory.wait_until({"k": 20}, 30) for _ in range(3)]
+    results = [LookupError("gone"), wrong, LookupError("gone")]
+
+    with pytest.raises(
+        TypeError, match=rf"^error must return an Exception other than StopIteration, got {shown}$"
+    ):
+        purgatory.forget("k", error=lambda: cast(Exception, results.pop(0)))
+
+    assert (purgatory.value("k"), len(purgatory), done(*waiting)) == (10, 3, [False] * 3)
+    assert purgatory.advance("k", 20) == 3
+    assert await asyncio.gather(*waiting) == [True] * 3
+
+
+async def test_an_error_function_that_raises_forgets_nothing(purgatory: Purgatory) -> None:
+    """The counter keeps its value and every waiter waits."""
+    purgatory.advance("k", 10)
+    waiting = [purgatory.wait_until({"k": 20}, 30) for _ in range(2)]
+    results = [LookupError("gone")]
+
+    with pytest.raises(IndexError):
+        purgatory.forget("k", error=results.pop)
+
+    assert (purgatory.value("k"), len(purgatory), done(*waiting)) == (10, 2, [False] * 2)
+
+
 async def test_forget_refuses_an_error_that_cannot_be_called(purgatory: Purgatory) -> None:
     """The counter keeps its value."""
     purgatory.advance("k", 10)
@@ -483,3 +522,114 @@ async def test_a_key_that_can_no_longer_be_compared_stops_no_waiter(
     assert done(waiting, decoy) == [True, False]
     assert (len(purgatory), purgatory.watched, len(timer)) == (1, 1, 1)
     future(decoy).cancel()
+
+
+async def test_a_refused_wait_counts_its_counters_anew(timer: ManualTimer) -> None:
+    """The operation may be watched again, and waits for as many counters as before."""
+    purgatory = Purgatory(timer=timer, max_pending=1)
+    first = purgatory.wait_until({"other": 1}, 30)
+    purgatory.advance("a", 1)
+    operation = ThresholdOperation(30, 2)
+    thresholds: list[tuple[object, int | float]] = [("a", 1), ("b", 1)]
+    for _ in range(2):
+        with pytest.raises(PurgatoryFullError):
+            purgatory.try_reach_else_watch(operation, thresholds)
+    purgatory.advance("other", 1)
+
+    assert await first
+    assert not purgatory.try_reach_else_watch(operation, thresholds)
+    assert purgatory.advance("b", 1) == 1
+
+
+class RunningKey:
+    """A key whose hash runs a hook once."""
+
+    def __init__(self) -> None:
+        self.hook: Callable[[], object] | None = None
+        self.after = 0  # calls of the hash before that
+
+    def __hash__(self) -> int:
+        if self.hook is not None:
+            self.after -= 1
+            if self.after < 0:
+                hook, self.hook = self.hook, None
+                hook()
+        return 7
+
+
+LINKING = 1  # `wait_until` hashes each key once to look at its value, and then to add the waiter
+
+
+@pytest.mark.parametrize("how", ["cancel", "force_complete", "advance"])
+async def test_the_hash_of_a_key_may_end_a_wait(
+    purgatory: Purgatory, timer: ManualTimer, how: str
+) -> None:
+    """A wait that ends before it is linked to all its keys leaves no trace."""
+    key = RunningKey()
+
+    def end() -> None:
+        if how == "advance":
+            assert purgatory.advance("a", 1) == 1
+        else:
+            assert getattr(next(purgatory.pending("a")), how)()
+
+    key.after, thresholds = LINKING, {"a": 1, key: 1}
+    key.hook = end
+
+    waiting = purgatory.wait_until(thresholds, 30, "any" if how == "advance" else "all")
+
+    assert key.hook is None
+    assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+    assert set(purgatory._counters.by_key) <= {"a"}
+    if how == "cancel":
+        assert future(waiting).cancelled()
+    else:
+        assert await waiting
+
+
+async def test_the_hash_of_a_key_may_raise_its_counter(
+    purgatory: Purgatory, timer: ManualTimer
+) -> None:
+    """A value that arrives between the look at a counter and the link is not missed."""
+    key = RunningKey()
+    key.after, thresholds = LINKING, {"a": 1, key: 1}
+    key.hook = lambda: (purgatory.advance("a", 1), purgatory.advance(key, 1))
+
+    waiting = purgatory.wait_until(thresholds, 30)
+
+    assert done(waiting) == [True]
+    assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+
+
+async def test_the_hash_of_a_key_may_wait_for_the_same_key(purgatory: Purgatory) -> None:
+    """Both waiters get the one counter of the key."""
+    key = RunningKey()
+    inner: list[Awaitable[bool]] = []
+    key.after, thresholds = LINKING + 1, {key: 1}
+    key.hook = lambda: inner.append(purgatory.wait_until({key: 1}, 30))
+
+    outer = purgatory.wait_until(thresholds, 30)
+
+    assert key.hook is None
+    assert purgatory.advance(key, 1) == 2
+    assert await outer
+    assert await inner[0]
+
+
+async def test_an_interrupted_hash_of_a_key_leaves_no_trace(
+    purgatory: Purgatory, timer: ManualTimer
+) -> None:
+    """The wait has ended already, and the key is interrupted."""
+    key = RunningKey()
+
+    def end_and_interrupt() -> None:
+        next(purgatory.pending("a")).cancel()
+        raise KeyboardInterrupt
+
+    key.after, thresholds = LINKING, {"a": 1, key: 1}
+    key.hook = end_and_interrupt
+    with pytest.raises(KeyboardInterrupt):
+        purgatory.wait_until(thresholds, 30)
+
+    assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+    assert purgatory._counters.by_key == {}

@@ -6,7 +6,9 @@ import asyncio
 import copy
 import math
 import pickle
+import time
 from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any, cast
 
@@ -19,6 +21,7 @@ from aiowheel import (
     Outcome,
     Purgatory,
     PurgatoryFullError,
+    Timer,
     TimerClosedError,
 )
 from aiowheel._types import Delay
@@ -201,6 +204,37 @@ def test_completed_by_is_not_taken_from_a_running_check(purgatory: Purgatory) ->
 
     assert purgatory.check_and_complete("k") == 1
     assert (victim.completed_by, forcing.completed_by) == (None, "k")
+
+
+@pytest.mark.parametrize("how", ["try raises", "complete raises", "interrupt", "cancel"])
+def test_completed_by_is_none_for_every_other_outcome(
+    purgatory: Purgatory, timer: ManualTimer, how: str
+) -> None:
+    """A check that fails or cancels its operation does not complete it."""
+    seen: list[object] = []
+
+    class Other(Gate):
+        def try_complete(self) -> bool:
+            if self.open and how == "try raises":
+                raise ZeroDivisionError
+            if self.open and how == "cancel":
+                self.cancel()
+            return self.open
+
+        def on_complete(self) -> str:
+            seen.append(self.completed_by)
+            raise KeyboardInterrupt if how == "interrupt" else ZeroDivisionError
+
+    operation = watched(purgatory, Other(), "k")
+    operation.open = True
+    with pytest.raises(KeyboardInterrupt) if how == "interrupt" else nullcontext():
+        assert purgatory.check_and_complete("k") == 0
+    with nullcontext() if how in {"cancel", "interrupt"} else pytest.raises(ExceptionGroup):
+        timer.advance(0)
+
+    assert operation.outcome is (Outcome.CANCELLED if how == "cancel" else Outcome.FAILED)
+    assert operation.completed_by is None
+    assert seen == (["k"] if how in {"complete raises", "interrupt"} else [])
 
 
 def test_a_check_tries_the_oldest_first(purgatory: Purgatory) -> None:
@@ -600,3 +634,56 @@ def test_an_end_after_the_loop_that_waits_was_closed() -> None:
 
     waiting.close()
     assert (gate.outcome, ended.is_set(), called) == (Outcome.COMPLETED, True, [])
+
+
+class HookedKey:
+    """A key whose hash runs a hook once."""
+
+    hook: Callable[[], object] | None = None
+
+    def __hash__(self) -> int:
+        if self.hook is not None:
+            hook, self.hook = self.hook, None
+            hook()
+        return 1
+
+
+@pytest.mark.parametrize("slow", ["condition", "hash"])
+async def test_slow_code_in_watch_does_not_delay_the_timeout(
+    monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    """An alarm after a delay, as on uvloop, is set for the time that is left after that code."""
+    now = [100.0]
+
+    def read(clock: int) -> float:
+        return now[0]
+
+    monkeypatch.setattr(time, "CLOCK_BOOTTIME", 7, raising=False)
+    monkeypatch.setattr(time, "clock_gettime", read, raising=False)
+    loop = asyncio.get_running_loop()
+    call_later, delays = loop.call_later, list[float]()
+
+    def record(delay: float, callback: Callable[[], object], **options: Any) -> asyncio.TimerHandle:
+        delays.append(delay)
+        return call_later(delay, callback, **options)
+
+    monkeypatch.setattr(loop, "call_later", record)
+
+    def let_time_pass() -> None:
+        now[0] += 0.2
+
+    class Slow(Gate):
+        def try_complete(self) -> bool:
+            if self.checks == 1:
+                let_time_pass()
+            return False
+
+    async with Timer(clock="boottime") as timer, Purgatory(timer=timer) as purgatory:
+        key = HookedKey()
+        key.hook = let_time_pass if slow == "hash" else None
+        operation = Gate(0.5) if slow == "hash" else Slow(0.5)
+        purgatory.try_complete_else_watch(operation, [key])
+        assert operation.deadline == pytest.approx(100.5)
+        operation.cancel()
+
+    assert delays == [pytest.approx(0.3, abs=0.003)]
