@@ -98,15 +98,14 @@ class ManualTimer(Timer):
                 raise self._endless()
             driver.manual_ns = max(upcoming, driver.manual_ns)
         driver.manual_ns = max(target, driver.manual_ns)  # a callback may have called `advance`
-        failed = self._failed()
-        if failed is not None:
-            raise failed
+        if driver.errors:
+            raise self._failed()  # in a variable, it would be in a cycle with this frame
         return driver.fired - fired
 
-    def _failed(self) -> BaseException | None:
-        """Return the exceptions of the callbacks as a group, and forget them."""
+    def _failed(self) -> BaseException:
+        """Return the exceptions of the callbacks, of which there are some, and forget them."""
         errors, self._manual.errors = self._manual.errors, []
-        return BaseExceptionGroup("timer callbacks failed", errors) if errors else None
+        return BaseExceptionGroup("timer callbacks failed", errors)
 
     def _endless(self) -> RuntimeError:
         driver = self._manual
@@ -115,5 +114,6 @@ class ManualTimer(Timer):
             f"callbacks armed deadlines for the time at {self.time()} {MOST_LINKS} times in a row, "
             f"the last for {safe_repr(due[0].payload)}: time would never pass"
         )
-        error.__cause__ = self._failed()  # mypyc drops the second half of `raise ... from`
+        if driver.errors:
+            error.__cause__ = self._failed()  # mypyc drops the second half of `raise ... from`
         return error
