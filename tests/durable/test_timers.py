@@ -603,6 +603,22 @@ async def test_a_store_that_fails_stops_nothing_for_good(mode: str) -> None:
         assert all(len(ids) == 1 for ids in by_name.values())
 
 
+async def test_a_timer_whose_commit_fails_after_the_write_fires_in_time() -> None:
+    """The caller gets an error, but the store has the timer: its window is read again."""
+    store, log = Cut(MemoryStore()), Log()
+    async with timers_on(store, log, lease=9) as timers:
+        await asyncio.sleep(1)
+        due = now() + 3
+        store.mode = "after"
+        with pytest.raises(StoreError, match="cut off"):
+            await timers.schedule("lost", "h", due=3 * SECOND)
+        store.mode = ""
+        await asyncio.sleep(10)
+
+    assert log.names == ["lost"]
+    assert log.times[0] == pytest.approx(due, abs=0.5)
+
+
 async def test_a_page_that_is_too_large_for_the_store_is_read_in_parts() -> None:
     """For example because of large payloads; before, no timer of its partitions fired."""
 
