@@ -206,6 +206,9 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
                 return events
         elif instant is None:
             return self._on_standstill()
+        # A thread may have called the loop after the last poll, and ended before the look for it.
+        elif events := self._idle_selector.wait(0):
+            return events
         self._jump(instant)
         if instant != due:
             self._arrivals.settle()

@@ -121,6 +121,26 @@ async def test_a_thread_wakes_the_loop(virtual_clock: VirtualClock) -> None:
     assert virtual_clock.time() == 0.0
 
 
+@PATIENT
+async def test_a_thread_may_end_while_the_loop_looks_for_it(
+    virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its call comes after the loop has polled, and the thread has ended before the look."""
+    loop, called = virtual_clock.loop, asyncio.Event()
+
+    def may_come() -> bool:
+        thread = threading.Thread(target=loop.call_soon_threadsafe, args=(called.set,))
+        thread.start()
+        thread.join()
+        monkeypatch.undo()
+        return loop._outside.may_come()
+
+    monkeypatch.setattr(loop._outside, "may_come", may_come)
+    await asyncio.wait_for(called.wait(), 30)
+
+    assert virtual_clock.time() == 0.0
+
+
 @pytest.mark.posix
 @PATIENT
 async def test_a_signal_is_waited_for(virtual_clock: VirtualClock) -> None:
