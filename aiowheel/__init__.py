@@ -53,28 +53,23 @@ if TYPE_CHECKING:
 #: Whether the compiled modules run; see `build_info`.
 accelerated: bool = _accelerated()
 
-# What a server with a loop of its own does not use is imported at its first use, because each
-# module adds to the time of `import aiowheel`.
-_IMPORTED_LATER = {
-    "WheelEventLoopMixin": "aiowheel.loop",
-    "new_event_loop": "aiowheel.loop",
-    "run": "aiowheel.loop",
-}
+# A program with a loop of its own uses none of these. Their package is imported at the first use,
+# because each module adds to the time of `import aiowheel`.
+_IN_LOOP = ("WheelEventLoopMixin", "new_event_loop", "run")
 
 
 def __getattr__(name: str) -> object:
-    module = _IMPORTED_LATER.get(name)
-    if module is None:
+    if name not in _IN_LOOP:
         raise AttributeError(f"module 'aiowheel' has no attribute {name!r}")
-    from importlib import import_module
+    from aiowheel import loop
 
-    value: object = getattr(import_module(module), name)
+    value: object = getattr(loop, name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_IMPORTED_LATER})
+    return sorted({*globals(), *_IN_LOOP})
 
 
 __all__ = (
