@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import TimerHandle as AsyncioTimerHandle
+from collections.abc import Callable
 from contextvars import Context
 from traceback import StackSummary
 from types import MethodType
@@ -15,7 +16,7 @@ from aiowheel._types import Delay
 from aiowheel._units import ns_to_seconds
 from aiowheel.loop._debug_notes import DebugNotes, NoLoop, NotedHandle, callback_text
 from aiowheel.timer._driver import TimerCounts
-from aiowheel.timer._handle import CANCELLED, WAITING, TimerHandle
+from aiowheel.timer._handle import CANCELLED, FIRED, WAITING, TimerHandle
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
@@ -175,12 +176,18 @@ class LoopHandle(TimerHandle):
             self.forget()
             notes.hand_over(handle)
             return
-        callback, args = self._payload, self._args
-        try:
-            super().fire()
-        except BaseException:  # the driver's report uses both, and then drops them
-            self._payload, self._args = callback, args
-            raise
+        self._state = FIRED
+        callback = cast(Callable[..., object], self._payload)
+        args, context = self._args, self._context
+        if context is None:
+            context = Context()
+        if type(args) is not tuple:
+            context.run(callback, args)  # as in `TimerHandle.fire`
+        elif not args:
+            context.run(callback)
+        else:
+            context.run(callback, *args)
+        self.forget()  # after an exception, the driver does this: its report has the callback
 
     def drop(self) -> None:
         super().drop()

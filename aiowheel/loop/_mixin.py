@@ -49,7 +49,7 @@ class WheelEventLoopMixin(_Base):
         on_asyncio = BaseEventLoop in type(self).__mro__
         arm_alarm: Callable[..., object] = super().call_at if on_asyncio else super().call_later
         driver = self._wheel_driver = WheelDriver(self, arm_alarm, self._check_timer_caller)
-        driver.debug = bool(self.get_debug())
+        driver.set_debug(enabled=bool(self.get_debug()))
         own: Any = self  # its methods are replaced below
         # uvloop truncates its own clock to milliseconds, and a delay that is counted from a
         # truncated "now" ends early.
@@ -114,7 +114,7 @@ class WheelEventLoopMixin(_Base):
         super().set_debug(enabled)
         driver = self.__dict__.get("_wheel_driver")  # asyncio's __init__ calls this too
         if driver is not None:
-            driver.debug = bool(enabled)
+            driver.set_debug(enabled=bool(enabled))
 
     def close(self) -> None:
         """Close as the base loop does, and drop the pending callbacks."""

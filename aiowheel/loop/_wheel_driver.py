@@ -43,6 +43,7 @@ class WheelDriver(LoopDriver):
         check_caller: Callable[[object, str], object],
     ) -> None:
         super().__init__(loop, _TICK_NS, _WHEEL_SIZE, arm_alarm)
+        self.sorts_overdue = True
         self.debug = False
         self.is_asyncios = isinstance(loop, BaseEventLoop)
         self._check_caller = check_caller
@@ -50,6 +51,11 @@ class WheelDriver(LoopDriver):
         self._lock = RLock()
         self._transit = TimerCounts()  # for handles of other threads, until they are filed
         self._transit.driver = self
+
+    def set_debug(self, *, enabled: bool) -> None:
+        """Turn debug mode on or off."""
+        self.debug = enabled
+        self.on_wake = self._timed_slice if enabled and not self.is_asyncios else self.run_slice
 
     # --- arming -----------------------------------------------------------------------------
 
@@ -173,14 +179,11 @@ class WheelDriver(LoopDriver):
 
     # --- firing -----------------------------------------------------------------------------
 
-    def run_slice(self) -> None:
-        if not self.wheel.pass_is_open():
-            self.wheel.sort_overdue()  # asyncio's heap runs them by time
-        super().run_slice()
-        if self.debug and not self.is_asyncios:
-            # uvloop would report the slice as one slow callback unless it raises. Each callback has
-            # been timed separately.
-            raise SliceTimed
+    def _timed_slice(self) -> None:
+        # uvloop reports a slow slice as one slow callback unless it raises. `_fire_noted` times each
+        # callback separately.
+        self.run_slice()
+        raise SliceTimed
 
     def _fire(self, task: TimerTask, now: i64) -> i64:
         handle = cast(LoopHandle, task)

@@ -110,6 +110,7 @@ class Driver:
         self._armed_ns: i64 = FOREVER  # when `on_wake` will be called
         self._sliced_ns: i64 = 0  # when the last slice ended
         self._is_behind = False  # the last slice took longer than its ordinary budget
+        self.sorts_overdue: bool = False  # tasks armed for the past fire by deadline, as in a heap
         self.wheel: TimingWheel = TimingWheel(
             tick_ns, wheel_size, clock_to_ns(clock()), counts=self.counts
         )
@@ -244,6 +245,8 @@ class Driver:
         """
         wheel = self.wheel
         try:
+            if self.sorts_overdue and not wheel.pass_is_open():
+                wheel.sort_overdue()
             began = now = self.now_ns()
             limit = now + BUDGET_NS
             if self._is_behind:
