@@ -28,6 +28,7 @@ class Names:
     wheel_finest: str = "TimingWheel._finest"
     wheel_due: str = "TimingWheel._due"
     wheel_overdue: str = "TimingWheel._overdue"
+    wheel_late: str = "TimingWheel._late"
     counts_pending: str = "Counts.pending"
     level_buckets: str = "Level.buckets"
     level_coarser: str = "Level.coarser"
@@ -322,8 +323,8 @@ aiowheel_visit_wheel(@wheel@ *self, visitproc visit, void *arg)
     Py_ssize_t left = AIOWHEEL_MOST_SHOWN;
     if (counts == NULL || counts->@counts_pending@ <= 0 || counts->@counts_pending@ > left
         || PyObject_GC_IsFinalized((PyObject *)self)) return 0;
-    PyObject *passing[] = {self->@wheel_due@, self->@wheel_overdue@};
-    for (int i = 0; i < 2; i++) {
+    PyObject *passing[] = {self->@wheel_due@, self->@wheel_overdue@, self->@wheel_late@};
+    for (int i = 0; i < 3; i++) {
         int rv = passing[i] == NULL ? 0 : aiowheel_visit_ring(passing[i], &left, visit, arg);
         if (rv != 0) return rv;
     }

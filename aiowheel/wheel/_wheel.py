@@ -62,6 +62,7 @@ class TimingWheel:
         "_due",
         "_edge",
         "_finest",
+        "_late",
         "_now",
         "_origin",
         "_overdue",
@@ -93,7 +94,8 @@ class TimingWheel:
         self._finest = Level(1, self._wheel_size, 0, HORIZON)  # overflow levels follow it
         self._edge: i64 = (self._finest.limit + self._origin) * self._tick  # the end of its block
         self._due = Bucket()  # taken from the levels in this pass, not yet returned or filed again
-        self._overdue = Bucket()  # armed for a tick already passed; first in the next pass
+        self._overdue = Bucket()  # armed for a tick already passed; they join the next pass
+        self._late = Bucket()  # those of this pass, until it has visited the buckets before them
 
     def __del__(self) -> None:
         # The cyclic collector does not traverse the rings (see `Node`), so they must be broken. It
@@ -177,9 +179,10 @@ class TimingWheel:
         self._counts.rescheduled += 1
         later = deadline >= entry._deadline
         entry._deadline = deadline
-        if later and deadline > self._now:
+        overdue = entry._filed < 0
+        if later and deadline > self._now and not overdue:
             return  # its old bucket is visited in time; this branch needs no division
-        if self._tick_of(deadline) < entry._filed or deadline <= self._now:
+        if overdue or deadline <= self._now or self._tick_of(deadline) < entry._filed:
             entry.unlink()
             self._place(entry)
 
@@ -203,8 +206,8 @@ class TimingWheel:
     def _place(self, entry: TimerEntry) -> None:
         """File an entry that a caller has armed or moved, but never in the open pass."""
         if entry._deadline <= self._now:
-            # The entry is due even if its tick is later. It carries the time for which that holds:
-            # after a move to a later deadline, it is filed again, tick by tick like the others.
+            # The entry is due even if its tick is later. It carries the time of this call: the
+            # entries of the ticks up to that time come before it, those of later ticks after it.
             entry._filed = self._now - OVERDUE
             self._overdue.append(entry)
         else:
@@ -257,17 +260,20 @@ class TimingWheel:
 
         A pass that is still open is extended to *now*. An entry that is scheduled during the pass
         for a time already past is returned by the next pass, so that a callback that re-arms itself
-        at delay 0 cannot keep a pass open.
+        at delay 0 cannot keep a pass open. It is returned after every entry that was due when it
+        was scheduled, so that the callback cannot delay the others either.
         """
         self._now = now
         self._pass_end = now // self._tick - self._origin
         if now == LIMIT:  # time ends here, and with it the last tick, however wide
             self._pass_end = self._tick_of(now)
-        self._due.take_all(self._overdue)
+        self._late.take_all(self._overdue)
 
     def pass_is_open(self) -> bool:
         """Return whether `pop_due` still has buckets to visit before the wheel reaches `now`."""
-        return self._current < self._pass_end or not self._due.is_empty()
+        return (
+            self._current < self._pass_end or not self._due.is_empty() or not self._late.is_empty()
+        )
 
     def pop_due(self) -> TimerEntry | None:
         """Return the next due entry, which is then no longer pending; None at the end of the pass.
@@ -282,9 +288,7 @@ class TimingWheel:
                     return None
                 continue
             counts = self._counts
-            if entry._deadline <= self._reached or (
-                entry._filed < 0 and entry._deadline <= entry._filed + OVERDUE
-            ):
+            if entry._deadline <= self._reached or entry._filed < 0:
                 entry._counts = None
                 counts.pending -= 1
                 counts.expired += 1
@@ -309,11 +313,16 @@ class TimingWheel:
         self._now = max(self._now, now)
 
     def sort_overdue(self) -> None:
-        """Sort the overdue entries by deadline. O(entries) if they are already in order."""
+        """Let the next pass return the overdue entries by deadline, like all the others.
+
+        No pass may be open. O(entries) if they are already in order.
+        """
         if self._overdue.is_empty():
             return
         last: i64 = -LIMIT
         entries = list(self._overdue)
+        for entry in entries:
+            entry._filed = entry._deadline - OVERDUE
         for entry in entries:
             if entry._deadline < last:
                 break
@@ -335,7 +344,7 @@ class TimingWheel:
         """
         if self._counts.pending == 0:
             return None
-        if not self._due.is_empty() or not self._overdue.is_empty():
+        if not (self._due.is_empty() and self._overdue.is_empty() and self._late.is_empty()):
             return self._now
         tick = self._next_tick()
         return None if tick < 0 else min((tick + self._origin) * self._tick, LIMIT)
@@ -364,19 +373,34 @@ class TimingWheel:
 
     def _take_next_bucket(self) -> bool:
         """Take the next bucket within the horizon into the pass; False at the end of the pass."""
-        level: Level | None = self._finest
+        level: Level | None = self._finest if self._current < self._pass_end else None
         while level is not None:
             slot = level.next_occupied(self._current)
             if slot >= 0:
                 tick = level.base + slot * level.width
                 if tick > self._pass_end:
                     break
+                if not self._late.is_empty() and self._take_late(tick):
+                    return True
                 self._visit(tick)
                 self._due.take_all(level.take(slot))
                 return True
             level = level.coarser
         self._visit(self._pass_end)
-        return False
+        if self._late.is_empty():
+            return False
+        self._due.take_all(self._late)
+        return True
+
+    def _take_late(self, tick: i64) -> bool:
+        """Take the first late entry into the pass if it was due before *tick*."""
+        first = self._late.next
+        time = (tick + self._origin) * self._tick
+        if not isinstance(first, TimerEntry) or first._filed + OVERDUE >= time:
+            return False
+        first.unlink()
+        self._due.append(first)
+        return True
 
     def _visit(self, tick: i64) -> None:
         """Make *tick* the current one, and move each level to the block that holds it."""
@@ -479,8 +503,9 @@ class TimingWheel:
         assert len(entries) == counts.pending
         assert counts.pending + counts.cancelled + counts.expired == counts.scheduled
         assert self._current <= self._pass_end
-        for entry in self._overdue:
-            assert entry._filed < 0
+        for bucket in (self._overdue, self._late):
+            for entry in bucket:
+                assert entry._filed < 0
         for entry in entries:
             assert entry._counts is counts
             assert entry._deadline <= self._now or self._tick_of(entry._deadline) >= entry._filed
@@ -507,7 +532,8 @@ class TimingWheel:
         return levels
 
     def _buckets(self) -> list[Bucket]:
-        return [self._due, self._overdue] + [b for level in self._levels() for b in level.buckets]
+        buckets = [self._due, self._overdue, self._late]
+        return buckets + [b for level in self._levels() for b in level.buckets]
 
 
 def _deadline(entry: TimerEntry) -> int:

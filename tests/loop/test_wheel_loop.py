@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import math
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -58,6 +59,27 @@ def test_overdue_callbacks_run_in_the_order_of_their_times(loop: asyncio.Abstrac
     loop.run_until_complete(asyncio.sleep(0))
 
     assert order == [5, 5, 3, 2, 1]
+
+
+def test_overdue_callbacks_run_in_the_order_of_their_times_if_the_loop_was_blocked(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """It makes no difference whether a callback was armed before or after its time."""
+    order: list[int] = []
+
+    async def main() -> None:
+        now = loop.time()
+        loop.call_at(now + 0.005, order.append, 5)
+        loop.call_at(now + 0.010, order.append, 10)
+        time.sleep(0.020)  # noqa: ASYNC251 - blocks the loop on purpose
+        loop.call_later(0, order.append, 20)
+        loop.call_at(now + 0.0075, order.append, 7)
+        loop.call_at(now + 0.002, order.append, 2)
+        await asyncio.sleep(0.005)
+
+    loop.run_until_complete(main())
+
+    assert order == [2, 5, 7, 10, 20]
 
 
 @pytest.mark.parametrize("delay", [math.inf, 1e300, 10**400, 2**63])

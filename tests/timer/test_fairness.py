@@ -161,6 +161,57 @@ def test_a_timer_armed_during_a_slice_waits_for_its_turn(
     assert fired == ["first", "second", "third", "armed inside", "armed inside for long ago"]
 
 
+@pytest.mark.parametrize("ago", [0.0, 5.0])
+@pytest.mark.overdue
+def test_a_callback_that_rearms_itself_at_once_leaves_the_other_deadlines_their_time(
+    ago: float, clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """Each call takes a whole slice; a deadline that has come due meanwhile runs next."""
+    calls = 0
+
+    async def main() -> int:
+        async with Timer() as timer:
+
+            def again() -> None:
+                nonlocal calls
+                calls += 1
+                step(0.006)
+                if calls < 100:
+                    timer.call_at(timer.time() - ago, again)
+
+            timer.call_later(0, again)
+            await timer.sleep(0.010)
+            return calls
+
+    assert clock_loop.run_until_complete(main()) <= 4
+
+
+def test_a_delay_of_zero_runs_after_the_deadlines_that_were_due_before(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """The loop was blocked while the others came due, or they are left for further slices."""
+    fired: list[str] = []
+
+    async def main() -> None:
+        async with Timer() as timer:
+
+            def first() -> None:
+                fired.append("first")
+                step(0.006)
+                timer.call_later(0, fired.append, "armed in a slice")
+
+            timer.call_later(0.001, first)
+            timer.call_later(0.005, fired.append, "second")
+            timer.call_later(0.400, fired.append, "third")
+            step(1.0)
+            timer.call_later(0, fired.append, "armed before")
+            await timer.sleep(0.1)
+
+    clock_loop.run_until_complete(main())
+
+    assert fired == ["first", "second", "third", "armed before", "armed in a slice"]
+
+
 def test_a_callback_that_rearms_itself_at_once_leaves_the_loop_time(
     clock_loop: asyncio.SelectorEventLoop,
 ) -> None:

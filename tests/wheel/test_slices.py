@@ -38,6 +38,70 @@ def test_a_bucket_that_has_not_cascaded_stays_in_order_between_slices() -> None:
     assert order == [4, 5, 7]
 
 
+def test_an_overdue_entry_waits_for_the_ticks_that_were_due_when_it_was_armed() -> None:
+    """It comes before the later ticks, which came due after it."""
+    wheel = TimingWheel()
+    for deadline in (1, 2, 10, 11, 30):
+        wheel.schedule(deadline, deadline)
+    wheel.open_pass(10)
+    first = wheel.pop_due()
+    wheel.schedule(1, "armed at 10")
+
+    order: list[object] = []
+    for now in (20, 30):
+        wheel.open_pass(now)
+        entry = wheel.pop_due()
+        order.append(entry and entry.payload)
+        wheel.schedule(0, f"armed at {now}")
+        wheel.check_invariants()
+        assert wheel.next_expiration() == now
+    order += [entry.payload for entry in wheel.advance(40)]
+
+    assert first is not None
+    assert order == [2, 10, "armed at 10", 11, "armed at 20", 30, "armed at 30"]
+
+
+def test_overdue_entries_that_are_sorted_come_among_the_others_by_deadline() -> None:
+    """As from a heap, for a driver that promises this; entries armed in the pass wait for it."""
+    wheel = TimingWheel()
+    for deadline in (2, 5, 10):
+        wheel.schedule(deadline, deadline)
+    wheel.observe_now(20)
+    for deadline in (7, 1, 20):
+        wheel.schedule(deadline, deadline)
+
+    order: list[object] = []
+    for _ in range(6):
+        if not wheel.pass_is_open():
+            wheel.sort_overdue()
+        wheel.open_pass(20)
+        entry = wheel.pop_due()
+        order.append(entry and entry.payload)
+        if len(order) == 1:
+            wheel.schedule(0, "armed in the pass")
+    order += [entry.payload for entry in wheel.advance(20)]
+
+    assert order == [1, 2, 5, 7, 10, 20, "armed in the pass"]
+
+
+def test_a_late_entry_can_be_moved_or_cancelled_before_the_pass_reaches_it() -> None:
+    """The pass takes it only after the buckets before it."""
+    wheel = TimingWheel(wheel_size=4)
+    for deadline in (1, 2, 15):
+        wheel.schedule(deadline, deadline)
+    wheel.observe_now(3)
+    cancelled, moved, stays = (wheel.schedule(0, name) for name in ("cancelled", "moved", "stays"))
+    wheel.open_pass(10)
+    assert wheel.pop_due() is not None
+
+    assert cancelled.cancel()
+    wheel.move(moved, 12)
+    wheel.check_invariants()
+
+    assert [entry.payload for entry in wheel.advance(20)] == [2, "stays", "moved", 15]
+    assert stays.payload == "stays"
+
+
 def test_an_overdue_entry_moved_later_stays_in_order_between_slices() -> None:
     """The next slices must not take its new deadline for one that has passed."""
     wheel = TimingWheel(1, 4)
@@ -61,8 +125,8 @@ def test_an_overdue_entry_moved_later_stays_in_order_between_slices() -> None:
 class Oracle:
     """The order that the wheel promises, from a plain search of all entries.
 
-    Between two slices, the rest of the tick that is being fired comes first. The overdue entries
-    follow in the order they were armed, and then the later ticks.
+    An overdue entry is due when it is armed: after the ticks up to that time, in the order of
+    arming, and before the later ticks. It waits for the next pass, or until the pass is extended.
     """
 
     def __init__(self, tick: int) -> None:
@@ -72,24 +136,23 @@ class Oracle:
         self.current = 0  # the tick that is being fired
         self.sequence = 0
         self.ticks: dict[TimerEntry, tuple[int, int]] = {}  # (tick, sequence) of each other entry
-        self.overdue: list[TimerEntry] = []
-        self.ready: list[TimerEntry] = []  # overdue, and part of the open pass
+        self.overdue: list[tuple[TimerEntry, int]] = []  # with the time of arming
+        self.ready: list[tuple[TimerEntry, int]] = []  # overdue, and part of the open pass
         self.moved: set[TimerEntry] = set()  # these have no defined order within a tick
 
     def arm(self, entry: TimerEntry, deadline: int) -> None:
         """Add *entry*."""
         self.sequence += 1
         if deadline <= self.now:
-            self.overdue.append(entry)
+            self.overdue.append((entry, self.now))
         else:
             self.ticks[entry] = (-(-deadline // self.tick), self.sequence)
 
     def remove(self, entry: TimerEntry) -> None:
         """Remove *entry*."""
         self.ticks.pop(entry, None)
-        for entries in (self.overdue, self.ready):
-            if entry in entries:
-                entries.remove(entry)
+        self.overdue = [item for item in self.overdue if item[0] is not entry]
+        self.ready = [item for item in self.ready if item[0] is not entry]
 
     def open(self, now: int) -> None:
         """Open or extend the pass."""
@@ -105,8 +168,8 @@ class Oracle:
             assert entry is None
             return
         assert entry is not None
-        if self.ready and first[0] != self.current:
-            assert entry is self.ready[0]
+        if self.ready and (first[0] > self.end or first[0] * self.tick > self.ready[0][1]):
+            assert entry is self.ready[0][0]
         else:
             self.current = first[0]
             tick, sequence = self.ticks[entry]
