@@ -526,6 +526,10 @@ class Bell:
         """Store the function that resumes the task."""
         self._resume = callback
 
+    def done(self) -> bool:
+        """Return whether no task waits; anyio asks this of what the tasks of a loop wait for."""
+        return self._resume is None
+
     def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - a future's parameter
         """Resume the task with a cancellation in the next turn of the loop."""
         resume = self._resume

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from typing import Any, cast
 
+import anyio
 import pytest
 
 from aiowheel import Timer
@@ -250,6 +251,26 @@ async def test_an_exception_of_the_task_stays_in_the_task(factory: Any) -> None:
     loop.call_soon(bell.ring)
     with pytest.raises(ValueError, match="mine"):
         await task
+
+
+async def test_anyio_can_wait_until_all_tasks_are_blocked() -> None:
+    """It asks the awaited object of every task, the driver task included."""
+    async with Timer():
+        with anyio.fail_after(5):
+            await anyio.wait_all_tasks_blocked()
+
+
+async def test_a_bell_is_done_unless_a_task_waits_for_it() -> None:
+    """As a future, also between a cancellation and the step of the task that it causes."""
+    waiter = Waiter(plain)
+    await turn()
+    assert not waiter.bell.done()
+
+    waiter.task.cancel()
+    assert waiter.bell.done()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiter.task
 
 
 async def test_only_a_bell_that_a_task_awaits_can_be_cancelled() -> None:
