@@ -824,15 +824,10 @@ class Purgatory(OperationOwner):
             if self._purge_interval >= 0 and self._unpurged() > self._purge_interval:
                 self._purge()
             if self._pending == 0 and self._emptied is not None:
-                self._emptied.set()
+                _announce(self._emptied)
             if self._next_end is not None:
-                self._announce_end(self._next_end)
-
-    def _announce_end(self, ended: Event) -> None:
-        self._next_end = None
-        # An event raises if the loop of a waiting task is closed; no task can wait then.
-        with suppress(RuntimeError):
-            ended.set()
+                ended, self._next_end = self._next_end, None
+                _announce(ended)
 
     def _unpurged(self) -> i64:
         """Return the estimated number of ended operations in the watch lists."""
@@ -1077,6 +1072,12 @@ class Purgatory(OperationOwner):
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"pending={len(self)}"
         return f"<Purgatory {self.name!r} {state}>"
+
+
+def _announce(event: Event) -> None:
+    """Set *event*, which raises if the loop of a waiting task is closed; no task can wait then."""
+    with suppress(RuntimeError):
+        event.set()
 
 
 # --- arguments ------------------------------------------------------------------------------

@@ -288,3 +288,21 @@ def test_closing_needs_no_loop(timer: ManualTimer) -> None:
         cast("asyncio.Future[None]", purgatory.aclose()).send(None)  # type: ignore[attr-defined]
 
     assert gate.outcome is Outcome.EXPIRED
+
+
+def test_an_operation_ends_as_usual_although_the_loop_of_the_closer_is_closed(
+    timer: ManualTimer,
+) -> None:
+    """The task that waits in `aclose` can no longer be resumed, which fails no operation."""
+    purgatory = Purgatory(timer=timer)
+    gate = Gate()
+    purgatory.try_complete_else_watch(gate, ["k"])
+    loop = asyncio.new_event_loop()
+    closing = loop.create_task(purgatory.aclose("wait"))
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+    assert gate.force_complete()
+
+    assert (gate.outcome, gate.ends) == (Outcome.COMPLETED, 1)
+    closing._log_destroy_pending = False  # type: ignore[attr-defined]
