@@ -14,7 +14,7 @@ from mypy_extensions import i64
 from aiowheel._arguments import checked_choice, safe_repr
 from aiowheel._types import Clock, Count, Delay, Missed
 from aiowheel._units import delay_to_ns, ns_to_seconds
-from aiowheel.errors import TimerClosedError
+from aiowheel.errors import ForeignLoopError, TimerClosedError
 from aiowheel.timer._closing import close_timer
 from aiowheel.timer._driver import (
     BoottimeDriver,
@@ -102,7 +102,7 @@ class Timer:
             return
         unclosed = self._driver_task is not None and not driver.closed
         text = f"unclosed {self!r}" if unclosed else ""
-        self._close_for_good()
+        _close_anywhere(driver, cast(Threads, self._threads), cast(PeriodicTasks, self._tasks))
         if self._driver_task is not None:
             self._driver_task.abandon()
         cast(PeriodicTasks, self._tasks).abandon()
@@ -163,11 +163,11 @@ class Timer:
             self._close_for_good()
 
     def _close_for_good(self) -> None:
-        try:
-            cast(Driver, self._driver).close()
-        finally:
-            cast(Threads, self._threads).close()
-            cast(PeriodicTasks, self._tasks).close()
+        _close_parts(
+            cast(Driver, self._driver),
+            cast(Threads, self._threads),
+            cast(PeriodicTasks, self._tasks),
+        )
 
     def close_with_loop(self) -> None:
         """Drop the pending deadlines after the loop was closed; from any thread."""
@@ -401,6 +401,30 @@ class Timer:
         else:
             state = "closed" if self._driver.closed else f"pending={len(self)}"
         return f"<{type(self).__name__} tick={ns_to_seconds(self._tick_ns)} {state}>"
+
+
+def _close_parts(driver: Driver, threads: Threads, tasks: PeriodicTasks) -> None:
+    try:
+        driver.close()
+    finally:
+        threads.close()
+        tasks.close()
+
+
+def _close_anywhere(driver: Driver, threads: Threads, tasks: PeriodicTasks) -> None:
+    """Close the parts of a dropped timer, on the thread of the loop if it runs.
+
+    The collector calls a finalizer in any thread. There, closing would cancel an alarm and wake
+    tasks of a loop that runs in another one.
+    """
+    loop = driver.loop
+    try:
+        driver.check_thread()
+    except ForeignLoopError:
+        if loop is not None and not driver.closed:
+            loop.call_soon_threadsafe(_close_parts, driver, threads, tasks, context=Context())
+            return
+    _close_parts(driver, threads, tasks)
 
 
 def _checked_clock(clock: object) -> Callable[[], float] | None:

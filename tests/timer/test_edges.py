@@ -357,6 +357,29 @@ def test_dropping_a_timer_wakes_its_sleepers(
     assert found[0].startswith("unclosed <Timer tick=0.001 pending=2>")
 
 
+@pytest.mark.both_loops
+@pytest.mark.realtime
+@pytest.mark.parametrize("debug", [False, True])
+async def test_dropping_a_timer_in_another_thread_wakes_its_sleepers(debug: bool) -> None:  # noqa: FBT001
+    """The collector runs finalizers in any thread; tasks and alarms belong to that of the loop."""
+    loop = asyncio.get_running_loop()
+    loop.set_debug(debug)
+    timers = [Timer()]
+    await timers[0].__aenter__()
+    sleepers = [asyncio.create_task(timers[0].sleep(delay)) for delay in (30, 60)]
+    handle = timers[0].call_later(30, nothing)
+    await asyncio.sleep(0)
+
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        await asyncio.to_thread(timers.clear)
+    await asyncio.wait(sleepers, timeout=5)
+
+    assert handle.cancelled()
+    for sleeper in sleepers:
+        with pytest.raises(TimerClosedError):
+            sleeper.result()
+
+
 # --- Ctrl-C while an alarm is set -----------------------------------------------------------
 
 
