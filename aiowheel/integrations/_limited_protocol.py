@@ -79,8 +79,9 @@ class LimitedProtocol(Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop watching."""
-        if self._watch is not None:
-            self._watch.close()
+        if self._watch is None:  # refused: another protocol's `connection_made` was not called
+            return
+        self._watch.close()
         super().connection_lost(exc)
 
     def touch(self) -> None:

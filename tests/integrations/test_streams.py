@@ -591,3 +591,29 @@ async def test_a_protocol_on_a_closed_timer_is_aborted() -> None:
     assert [type(error) for error in reported] == [TimerClosedError]
     assert peer.recv(1) == b""
     peer.close()
+
+
+async def test_a_protocol_behind_one_that_was_refused_hears_nothing_of_the_connection() -> None:
+    """A protocol may rely on `connection_made` in the other two calls."""
+    calls: list[str] = []
+    lost = asyncio.get_running_loop().create_future()
+
+    class Theirs(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            calls.append("made")
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            calls.append("lost")
+
+    class Limited(LimitedProtocol, Theirs):
+        idle_timeout = 0
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            lost.set_result(None)
+
+    error = await refused(Limited)
+    await lost
+
+    assert isinstance(error, ValueError)
+    assert calls == []
