@@ -105,7 +105,9 @@ class Leases:
             self._wanted.clear()
             try:
                 is_hint, self._hinted = self._hinted, False
-                if is_hint and not (self._renewal_wanted or self._pause() <= 0):
+                # Only a renewal has the window read again, and until then no timer fires.
+                is_urgent = self._renewal_wanted or self._reset_wanted or self._pause() <= 0
+                if is_hint and not is_urgent:
                     await self.take_changes()
                 else:
                     self._renewal_wanted = False

@@ -619,6 +619,21 @@ async def test_a_timer_whose_commit_fails_after_the_write_fires_in_time() -> Non
     assert log.times[0] == pytest.approx(due, abs=0.5)
 
 
+async def test_a_hint_after_a_failed_reading_of_changes_does_not_stop_firing() -> None:
+    """The next timer fires in time, not after the renewal, which is a third of the lease away."""
+    store, log = Cut(MemoryStore()), Log()
+    async with timers_on(store, log, lease=9000, window=60) as timers:
+        await timers.schedule("a", "h", due=10 * SECOND)
+        store.mode = "before"
+        store.hint()
+        await asyncio.sleep(1)
+        store.mode = ""
+        store.hint()
+        await asyncio.sleep(20)
+
+    assert log.times == [10]
+
+
 async def test_a_page_that_is_too_large_for_the_store_is_read_in_parts() -> None:
     """For example because of large payloads; before, no timer of its partitions fired."""
 
