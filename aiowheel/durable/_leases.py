@@ -17,6 +17,8 @@ from aiowheel.errors import StoreError
 from aiowheel.timer import Timer
 
 _BEHIND = 0.05  # seconds from the end of another owner's lease to the takeover
+#: Leases for which a partition that stayed busy fires before it may be chosen for release again.
+_KEPT_LEASES = 10
 
 
 class Leases:
@@ -64,6 +66,7 @@ class Leases:
         self._valid_until = float("-inf")
         self._next_expiry: float | None = None  # on the timer's clock
         self._draining_since: dict[int, float] = {}
+        self._kept_until: dict[int, float] = {}  # partitions that stayed busy too long
         self._hinted = False
         self._renewal_wanted = False
         self._wanted = asyncio.Event()
@@ -193,6 +196,7 @@ class Leases:
         for part in lost:
             self._window.lose(part)
             self._draining_since.pop(part, None)
+            self._kept_until.pop(part, None)
         gained = [part for part in leased.epochs if part not in held]
         for part in gained:
             self._window.gain(part, leased.epochs[part])
@@ -213,13 +217,21 @@ class Leases:
         held = self._window.held
         excess = len(held) - len(self._draining_since) - share
         if excess > 0:
+            now = self._timer.time()
+            # A handler may run for hours, and the other timers of its partition must fire.
+            kept = {part for part, until in self._kept_until.items() if now < until}
             busy_last = sorted(
-                (part for part in held if part not in self._draining_since),
+                (
+                    part
+                    for part in held
+                    if part not in self._draining_since
+                    and (part not in kept or self._is_idle(part))
+                ),
                 key=lambda part: not self._is_idle(part),
             )
             for part in busy_last[:excess]:
                 held[part].draining = True
-                self._draining_since[part] = self._timer.time()
+                self._draining_since[part] = now
 
     def _to_give_up(self) -> list[int]:
         """Return the idle ones of the chosen partitions; keep those that stay busy too long."""
@@ -229,6 +241,7 @@ class Leases:
             if part not in give_up and now - since > self._lease:
                 self._window.held[part].draining = False
                 del self._draining_since[part]
+                self._kept_until[part] = now + _KEPT_LEASES * self._lease
         return give_up
 
     async def take_changes(self) -> None:

@@ -26,7 +26,7 @@ from aiowheel.durable import (
     StoreError,
     TimerExistsError,
 )
-from aiowheel.durable._operations import Cursor, Leased, Operation, Put, Result, Row
+from aiowheel.durable._operations import Cursor, Leased, Operation, Put, Result, Row, part_of
 from aiowheel.testing import VirtualClockEventLoop
 
 from .links import Cut, Stalled, Transactional
@@ -451,6 +451,36 @@ async def test_only_the_window_is_in_memory() -> None:
         await asyncio.sleep(5000)
         assert timers.statistics().acknowledged == 5000
         assert timers.statistics().lateness.maximum == 0.0
+
+
+async def test_a_handler_that_runs_for_hours_does_not_stop_the_timers_of_its_partition() -> None:
+    """A second process joins and gets no partition, because every partition is busy."""
+    store, log = MemoryStore(partitions=2), Log()
+    names = list({part_of(name, 2): name for name in "abcd"}.values())
+
+    async def linger(_fire: Fire) -> None:
+        await asyncio.sleep(10_000)
+
+    def opened() -> DurableTimers:
+        timers = timers_on(store, log, lease=9, window=60)
+        timers.handler("linger")(linger)
+        return timers
+
+    async with opened() as one:
+        for name in names:
+            await one.schedule(name, "linger", due=SECOND)
+        await asyncio.sleep(2)
+        assert one.statistics().in_flight == 2
+        async with opened() as two:
+            await asyncio.sleep(20)
+            for number in range(20):
+                await two.schedule(f"t{number}", "h", due=number * 10 * SECOND)
+            await asyncio.sleep(300)
+
+            assert two.statistics().partitions == 0
+            assert len(log.fires) == 20
+            assert one.statistics().lateness.maximum <= 12  # a lease, and the next renewal
+            await one.aclose(drain=0)
 
 
 async def test_the_timers_of_two_processes_are_shared_and_taken_over() -> None:
