@@ -113,7 +113,8 @@ class DurableTimers:
         self._window_seconds = checked_seconds("window", window, 1, 604_800)
         self._lease = checked_seconds("lease", lease, 1, 86_400)
         self._max_in_flight = checked_int("max_in_flight", max_in_flight, 1, 1_000_000)
-        self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._pid = os.getpid()
+        self._owner = _new_owner()
         self._handlers: dict[str, Handler] = {}
         self._counts = Counts()
         self._state = "new"
@@ -136,6 +137,8 @@ class DurableTimers:
         if self._state != "new":
             raise DurableTimersClosedError("DurableTimers can be entered once; make another")
         self._state = "opening"
+        if os.getpid() != self._pid:  # forked: all workers of a server may share this object
+            self._owner = _new_owner()
         timer = current_timer() if self._given_timer is None else self._given_timer
         try:
             await self._store.open()
@@ -609,6 +612,10 @@ class DurableTimers:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._state} owner={self._owner!r}>"
+
+
+def _new_owner() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 def _is_written(results: Sequence[Result]) -> bool:
