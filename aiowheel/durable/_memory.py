@@ -31,6 +31,7 @@ from aiowheel.durable._operations import (
     Summary,
     part_of,
     row_of,
+    second_name,
     settled_row,
 )
 from aiowheel.durable._store import Store
@@ -271,12 +272,14 @@ class MemoryStore(Store):
         )
 
     def _redrive(self, redrive: Redrive) -> Result:
-        dead = self._dead.pop(redrive.dead_id, None)
+        dead = self._dead.get(redrive.dead_id)
         if dead is None:
             return None
-        name = f"{dead.name}#{dead.fire_id}" if dead.name in self._ids else dead.name
-        placed = self._put(Put(name, dead.handler, self.clock_us(), dead.payload))
-        assert isinstance(placed, Placed)
+        name = second_name(dead) if dead.name in self._ids else dead.name
+        placed = self._put(Put(name, dead.handler, self.clock_us(), dead.payload, None, "error"))
+        if not isinstance(placed, Placed):
+            return placed
+        del self._dead[dead.id]
         row = placed.row._replace(fire_id=dead.fire_id)
         self._write(row)
         return Placed(row, placed.is_new)

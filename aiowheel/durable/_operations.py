@@ -152,7 +152,8 @@ class Settle(NamedTuple):
 class Redrive(NamedTuple):
     """Make a dead letter a timer again, due now. Result: `Placed`, or None if there is none.
 
-    If a timer has its name already, the new timer is named `name#fire_id`.
+    If a timer has its name already, the new timer gets the name of `second_name`. If a timer has
+    that name as well, the result is `TimerExistsError`, and the dead letter stays.
     """
 
     dead_id: int
@@ -255,6 +256,12 @@ class Summary(NamedTuple):
 def part_of(name: str, partitions: int) -> int:
     """Return the partition of a name; every process and every version return the same one."""
     return crc32(name.encode()) % partitions
+
+
+def second_name(dead: DeadLetter) -> str:
+    """Return the name of a redriven timer whose own name is taken; no name is too long."""
+    mark = f"#{dead.fire_id}"
+    return dead.name[: LONGEST_NAME - len(mark)] + mark
 
 
 def row_of(put: Put, timer: int, gen: int, part: int) -> Row:

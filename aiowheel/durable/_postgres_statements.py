@@ -27,6 +27,7 @@ from aiowheel.durable._operations import (
     made,
     part_of,
     row_of,
+    second_name,
 )
 from aiowheel.errors import StoreError, TimerExistsError
 
@@ -338,7 +339,7 @@ class Statements:
 
     async def _redrive(self, redrive: Redrive) -> Result:
         record = await self._connection.fetchrow(
-            f"DELETE FROM aiowheel_dead WHERE id = $1 RETURNING {_DEAD}", redrive.dead_id
+            f"SELECT {_DEAD} FROM aiowheel_dead WHERE id = $1 FOR UPDATE", redrive.dead_id
         )
         if record is None:
             return None
@@ -346,10 +347,11 @@ class Statements:
         put = Put(dead.name, dead.handler, self._now_us, dead.payload, if_exists="keep")
         (placed,) = await self._put_many([put])
         if placed is None:
-            put = put._replace(name=f"{dead.name}#{dead.fire_id}")
+            put = put._replace(name=second_name(dead), if_exists="error")
             (placed,) = await self._put_many([put])
         if not isinstance(placed, Placed):
             return placed
+        await self._connection.execute("DELETE FROM aiowheel_dead WHERE id = $1", dead.id)
         await self._connection.execute(
             "UPDATE aiowheel_timers SET fire_id = $1 WHERE id = $2", dead.fire_id, placed.row.id
         )

@@ -29,6 +29,7 @@ from aiowheel.durable._operations import (
     made,
     part_of,
     row_of,
+    second_name,
 )
 from aiowheel.errors import StoreError, TimerExistsError
 
@@ -365,7 +366,7 @@ class Statements:
         return "done"
 
     def _redrive(self, redrive: Redrive) -> Result:
-        query = f"DELETE FROM aiowheel_dead WHERE id = ? RETURNING {_DEAD}"
+        query = f"SELECT {_DEAD} FROM aiowheel_dead WHERE id = ?"
         found = self._cursor.execute(query, (redrive.dead_id,)).fetchall()
         if not found:
             return None
@@ -373,9 +374,10 @@ class Statements:
         put = Put(dead.name, dead.handler, self._now_us, dead.payload, if_exists="keep")
         placed = self._put(put)
         if placed is None:
-            placed = self._put(put._replace(name=f"{dead.name}#{dead.fire_id}"))
+            placed = self._put(put._replace(name=second_name(dead), if_exists="error"))
         if not isinstance(placed, Placed):
             return placed
+        self._cursor.execute("DELETE FROM aiowheel_dead WHERE id = ?", (dead.id,))
         self._cursor.execute(
             "UPDATE aiowheel_timers SET fire_id = ? WHERE id = ?", (dead.fire_id, placed.row.id)
         )

@@ -571,13 +571,15 @@ class DurableTimers:
     async def redrive(self, letter: DeadLetter) -> bool:
         """Fire a dead letter again at once, with new attempts; its fire id stays the same.
 
-        If a timer has its name already, the new timer is named `name#fire_id`.
+        If a timer has its name already, the new timer is named `name#fire_id`, with a shortened
+        name if that is longer than 500 characters.
 
         Returns:
             Whether the dead letter still existed.
 
         Raises:
             TypeError: *letter* is not a `DeadLetter`.
+            TimerExistsError: A timer has that name as well; the dead letter stays.
             StoreError: The store cannot be used; the letter may have been redriven or not.
         """
         self._check_open()
