@@ -545,9 +545,13 @@ class DurableTimers:
 
         Raises:
             TypeError: *prefix* is not a string.
+            ValueError: *prefix* has a NUL or a lone surrogate, which no name has.
         """
         self._check_open()
-        checked_str("prefix", prefix)
+        if "\x00" in checked_str("prefix", prefix) or not is_unicode(prefix):
+            raise ValueError(
+                f"prefix must be without NUL and lone surrogates, got {safe_repr(prefix[:60])}"
+            )
         after = ""
         while rows := await self._store.rows(after=after, prefix=prefix, limit=_PAGE):
             for row in rows:

@@ -1062,6 +1062,9 @@ async def test_a_wrong_letter_or_prefix_is_named() -> None:
             await timers.redrive(wrong)
         with pytest.raises(TypeError, match="prefix must be a str, got 3"):
             await anext(timers.pending(wrong))
+        for prefix in ("a\x00", "\ud800"):
+            with pytest.raises(ValueError, match="prefix must be without NUL and lone surrogates"):
+                await anext(timers.pending(prefix))
 
 
 async def test_wrong_options_are_refused() -> None:
