@@ -72,7 +72,7 @@ class Leases:
         self._wanted = asyncio.Event()
         self._reset_wanted = False
         self._asking = False  # an answer may bring changes, before which no timer must fire
-        self._was_valid = True
+        self._was_valid = False  # whether there are leases whose end was not reported
 
     def valid(self) -> bool:
         """Return whether firing is safe: the leases hold, and the timers in memory are current."""
@@ -133,6 +133,9 @@ class Leases:
     def _fail(self, error: StoreError) -> None:
         self._counts.store_errors += 1
         emit("aiowheel.durable_store_error", call="renew", error=repr(error))
+        self._report_end()
+
+    def _report_end(self) -> None:
         if self._was_valid and self._timer.time() >= self._valid_until:
             self._was_valid = False
             emit("aiowheel.durable_lease_ended", owner=self._owner)
@@ -154,6 +157,7 @@ class Leases:
                     give_up=give_up,
                 )
             answered = self._timer.time()
+            self._report_end()  # the renewal may have waited for a commit or for a slow answer
             # Without a lease for a while, the process may have missed a crash of the store that
             # lost commits: the window has to be read again. After the clock was set, the window
             # may end beyond the horizon up to which other processes leave changes.

@@ -715,7 +715,9 @@ async def test_a_stalled_owner_does_no_harm() -> None:
                 await first.fires[0].ack_in(None)
 
 
-async def test_an_owner_whose_commit_waits_stops_firing_at_the_end_of_its_lease() -> None:
+async def test_an_owner_whose_commit_waits_stops_firing_at_the_end_of_its_lease(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The renewal waits for the commit, and another process may own the timers by then."""
     store, log = Stalled(MemoryStore()), Log()
     async with timers_on(store, log, lease=9) as timers:
@@ -729,6 +731,7 @@ async def test_an_owner_whose_commit_waits_stops_firing_at_the_end_of_its_lease(
         await asyncio.sleep(2)
         assert log.names == ["near", "far"]
         assert await waiting
+        assert caplog.text.count("aiowheel.durable_lease_ended") == 1
 
 
 async def test_an_outcome_is_written_again_after_an_error_of_the_store() -> None:
