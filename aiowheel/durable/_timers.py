@@ -219,7 +219,8 @@ class DurableTimers:
         Idempotent, and safe to call from several tasks. The timers stay in the store. Later calls
         of other methods raise `DurableTimersClosedError`, and so does an `async with` that another
         task has begun and that is still opening the store. The fire of a handler that ends with
-        this error is repeated by another process, or after a restart.
+        this error, also inside of an `ExceptionGroup`, is repeated by another process, or after a
+        restart.
 
         Args:
             drain: Seconds to wait for handlers and for the commits of their outcomes. Handlers that

@@ -898,14 +898,22 @@ async def test_timers_that_are_cancelled_while_they_open_give_up_their_partition
         assert timers.statistics().partitions == store.partitions
 
 
-async def test_a_handler_that_calls_closed_timers_is_repeated_after_a_restart() -> None:
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_a_handler_that_calls_closed_timers_is_repeated_after_a_restart(
+    *, grouped: bool
+) -> None:
     """Its fire is neither a failed attempt nor a dead letter."""
     store, fires = MemoryStore(), list[Fire]()
 
     async def handler(fire: Fire) -> None:
         fires.append(fire)
         await asyncio.sleep(5)
-        await timers.schedule("next", "next", due=SECOND)
+        following = timers.schedule("next", "next", due=SECOND)
+        if grouped:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(following)
+        else:
+            await following
 
     def opened() -> DurableTimers:
         timers = DurableTimers(store)
