@@ -265,6 +265,8 @@ class MemoryStore(Store):
     def _bury(self, row: Row, settle: Settle) -> None:
         self._last_dead += 1
         due_us = row.due_us if row.first_due_us is None else row.first_due_us
+        if settle.dead_due_us is not None:
+            due_us = settle.dead_due_us
         self._dead[self._last_dead] = DeadLetter(
             self._last_dead,
             *(row.name, row.handler, due_us, row.identity(), settle.attempts, self.clock_us()),

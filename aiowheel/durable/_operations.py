@@ -133,8 +133,9 @@ class Settle(NamedTuple):
     """End one attempt. Result: a value of `Settled`.
 
     The row is deleted, or changed if *due_us* is not None. If *error* is not None, the row is
-    copied to the dead letters before. Nothing happens if the row has another generation, or if the
-    partition has another epoch.
+    copied to the dead letters before, as due at *dead_due_us* or, if that is None, as due at its
+    own time. Nothing happens if the row has another generation, or if the partition has another
+    epoch.
     """
 
     id: int
@@ -147,6 +148,7 @@ class Settle(NamedTuple):
     first_due_us: int | None = None
     error: str | None = None
     attempts: int = 0
+    dead_due_us: int | None = None
 
 
 class Redrive(NamedTuple):

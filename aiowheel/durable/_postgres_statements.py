@@ -126,8 +126,9 @@ _MOVE: Final = (
 )
 _BURY: Final = (
     "INSERT INTO aiowheel_dead (name, handler, due_us, fire_id, attempts, died_us, error, payload) "
-    "SELECT name, handler, coalesce(first_due_us, due_us), coalesce(fire_id, id || '.' || gen), "
-    f"$1, {_NOW}, $2, payload FROM aiowheel_timers WHERE id = $3 AND gen = $4"
+    "SELECT name, handler, coalesce($5::bigint, first_due_us, due_us), "
+    f"coalesce(fire_id, id || '.' || gen), $1, {_NOW}, $2, payload "
+    "FROM aiowheel_timers WHERE id = $3 AND gen = $4"
 )
 _ACKNOWLEDGE: Final = (
     "DELETE FROM aiowheel_timers AS t USING unnest($1::bigint[], $2::bigint[]) AS wanted (id, gen) "
@@ -323,8 +324,9 @@ class Statements:
             return "stale"
         fetchval = self._connection.fetchval
         if settle.error is not None:
+            identity = (settle.id, settle.gen)
             await self._connection.execute(
-                _BURY, settle.attempts, settle.error, settle.id, settle.gen
+                _BURY, settle.attempts, settle.error, *identity, settle.dead_due_us
             )
         if settle.due_us is None:
             found = await fetchval(_ACKNOWLEDGE, [settle.id], [settle.gen])

@@ -270,6 +270,7 @@ class Runner:
             fire.due_us if retried else None,
             None if error is None else _text_of(error),
             0 if is_skipped else row.attempt + 1,
+            None if error is None else fire.due_us,  # of several missed occurrences it is the last
         )
         self._send(fire, made(Settle, fields))
 

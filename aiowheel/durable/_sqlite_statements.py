@@ -93,7 +93,7 @@ _MOVE: Final = (
 )
 _BURY: Final = (
     "INSERT INTO aiowheel_dead (name, handler, due_us, fire_id, attempts, died_us, error, payload) "
-    "SELECT name, handler, coalesce(first_due_us, due_us), coalesce(fire_id, id || '.' || gen), "
+    "SELECT name, handler, coalesce(?, first_due_us, due_us), coalesce(fire_id, id || '.' || gen), "
     "?, ?, ?, payload FROM aiowheel_timers WHERE id = ? AND gen = ?"
 )
 _AGAIN: Final = (
@@ -352,8 +352,8 @@ class Statements:
         if self._parts[settle.part][1] != settle.epoch:
             return "stale"
         if settle.error is not None:
-            values = (settle.attempts, self._now_us, settle.error, settle.id, settle.gen)
-            execute(_BURY, values)
+            values = (settle.dead_due_us, settle.attempts, self._now_us, settle.error)
+            execute(_BURY, (*values, settle.id, settle.gen))
         if settle.due_us is None:
             execute("DELETE FROM aiowheel_timers WHERE id = ? AND gen = ?", (settle.id, settle.gen))
         else:

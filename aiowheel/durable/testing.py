@@ -228,12 +228,14 @@ class StoreContract:
                         next_gen=row.gen + 1,
                         error="boom",
                         attempts=3,
+                        dead_due_us=due_us,
                     ),
                 )
             letters = await store.dead_letters()
             assert [letter.error for letter in letters] == ["boom", "boom"]
             first, second = letters
             assert (first.name, first.handler, first.due_us, first.attempts) == ("a", "h", 1, 3)
+            assert second.due_us == 99
             assert await store.dead_letters(after=first.id) == [second]
 
             placed = _row(await _one(store, Redrive(first.id)))

@@ -267,6 +267,33 @@ async def test_an_occurrence_that_fails_does_not_stop_the_recurrence() -> None:
 
 
 @pytest.mark.virtual_time
+@pytest.mark.parametrize("attempts", [1, 2])
+async def test_a_dead_letter_was_due_when_its_fire_was(attempts: int) -> None:
+    """One fire stands for three missed occurrences, and is due at the last of them."""
+    store = MemoryStore(start=START)
+    due: list[datetime] = []
+
+    def failing(fire: Fire) -> None:
+        due.append(fire.due)
+        raise ValueError
+
+    def opened() -> DurableTimers:
+        timers = DurableTimers(store)
+        timers.handler("h", retry=Retry(attempts, backoff=1))(failing)
+        return timers
+
+    async with opened() as timers:
+        await timers.every("e", "h", 3600, missed="latest")
+    await asyncio.sleep(3.5 * 3600)
+    async with opened() as timers:
+        await asyncio.sleep(60)
+        letters = [letter async for letter in timers.dead_letters()]
+
+    assert due == [START + timedelta(hours=3)] * attempts
+    assert [letter.due for letter in letters] == due[:1]
+
+
+@pytest.mark.virtual_time
 async def test_every_replaces_a_recurrence_that_differs() -> None:
     """A different rule replaces the timer, `first` begins the grid, and `cancel` ends it."""
     log = Log(START)
