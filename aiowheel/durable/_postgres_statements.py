@@ -544,6 +544,11 @@ async def dead_letters(connection: Any, after: int, limit: int) -> list[DeadLett
     return [DeadLetter(*record) for record in await connection.fetch(query, after, limit)]
 
 
+async def parts(connection: Any) -> list[int]:
+    """Return the numbers of the partitions."""
+    return [part for (part,) in await connection.fetch("SELECT part FROM aiowheel_parts")]
+
+
 async def summary(connection: Any) -> Summary:
     """Return the counts of the tables."""
     now = await now_us(connection)
