@@ -1103,3 +1103,7 @@ async def test_wrong_options_are_refused() -> None:
     for bad in ({"attempts": 0}, {"backoff": -1}, {"jitter": 2}, {"longest": float("inf")}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             retry(**bad)
+    with pytest.raises(
+        ValueError, match=r"backoff must be from 0 to 2e\+09 seconds, got 2100000000"
+    ):
+        retry(backoff=2_100_000_000)
