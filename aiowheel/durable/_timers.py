@@ -227,7 +227,7 @@ class DurableTimers:
                 run longer are cancelled, and their fires are repeated.
 
         Raises:
-            ValueError: *drain* is negative or NaN.
+            ValueError: *drain* is not from 0 to 1e9 seconds.
         """
         seconds = checked_seconds("drain", drain, 0, 1e9)
         if self._state in {"new", "opening", "closed"}:
@@ -442,7 +442,8 @@ class DurableTimers:
             if_exists: As in `schedule`.
 
         Raises:
-            TypeError: *connection* is not a connection to the store's database.
+            TypeError, ValueError: An argument is wrong; *connection* is not a connection to the
+                store's database, or is not in a transaction.
             TimerExistsError: *if_exists* is "error" and the timer exists.
         """
         self._check_open()
