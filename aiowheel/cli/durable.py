@@ -222,6 +222,8 @@ def redrive(
       aiowheel durable redrive app.db 3
     """
     placed = _execute(store, Redrive(number))
+    if isinstance(placed, Exception):
+        raise placed
     if not isinstance(placed, Placed):
         raise BadInputError(f"ID must be the id of a dead letter, got {number}")
     if json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from aiowheel.durable._operations import Cancel, Operation, Put, Settle
@@ -31,6 +31,14 @@ def checked_tables(found: Mapping[str, int], version: int, partitions: int | Non
             f"partitions must be {found['partitions']}, as in the tables, got {partitions}"
         )
     return found["partitions"]
+
+
+def missing_partitions(found: Iterable[int], partitions: int) -> list[str]:
+    """Return a line of text for each partition without a row in the table of partitions."""
+    missing = sorted(set(range(partitions)).difference(found))
+    return [
+        f"partition {part} is missing in aiowheel_parts: no process owns it" for part in missing
+    ]
 
 
 def is_acknowledgement(settle: Settle) -> bool:

@@ -85,9 +85,10 @@ class Fire:
                 `sqlite3.Connection`, or an asyncpg connection.
 
         Raises:
-            StaleFireError: The fire has ended already, its timer was replaced, or another process
-                owns its partition: let the exception roll the transaction back.
+            StaleFireError: The fire has ended already, or its timer was replaced; with SQLite also
+                if another process owns its partition. Let the exception roll the transaction back.
             TypeError: *connection* is not a connection to the store's database.
+            ValueError: *connection* is not in a transaction.
         """
         await self._ack(self, connection)
 

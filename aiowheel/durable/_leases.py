@@ -17,6 +17,8 @@ from aiowheel.errors import StoreError
 from aiowheel.timer import Timer
 
 _BEHIND = 0.05  # seconds from the end of another owner's lease to the takeover
+#: Leases for which a partition that stayed busy fires before it may be chosen for release again.
+_KEPT_LEASES = 10
 
 
 class Leases:
@@ -64,12 +66,13 @@ class Leases:
         self._valid_until = float("-inf")
         self._next_expiry: float | None = None  # on the timer's clock
         self._draining_since: dict[int, float] = {}
+        self._kept_until: dict[int, float] = {}  # partitions that stayed busy too long
         self._hinted = False
         self._renewal_wanted = False
         self._wanted = asyncio.Event()
         self._reset_wanted = False
         self._asking = False  # an answer may bring changes, before which no timer must fire
-        self._was_valid = True
+        self._was_valid = False  # whether there are leases whose end was not reported
 
     def valid(self) -> bool:
         """Return whether firing is safe: the leases hold, and the timers in memory are current."""
@@ -105,7 +108,9 @@ class Leases:
             self._wanted.clear()
             try:
                 is_hint, self._hinted = self._hinted, False
-                if is_hint and not (self._renewal_wanted or self._pause() <= 0):
+                # Only a renewal has the window read again, and until then no timer fires.
+                is_urgent = self._renewal_wanted or self._reset_wanted or self._pause() <= 0
+                if is_hint and not is_urgent:
                     await self.take_changes()
                 else:
                     self._renewal_wanted = False
@@ -128,6 +133,9 @@ class Leases:
     def _fail(self, error: StoreError) -> None:
         self._counts.store_errors += 1
         emit("aiowheel.durable_store_error", call="renew", error=repr(error))
+        self._report_end()
+
+    def _report_end(self) -> None:
         if self._was_valid and self._timer.time() >= self._valid_until:
             self._was_valid = False
             emit("aiowheel.durable_lease_ended", owner=self._owner)
@@ -149,6 +157,7 @@ class Leases:
                     give_up=give_up,
                 )
             answered = self._timer.time()
+            self._report_end()  # the renewal may have waited for a commit or for a slow answer
             # Without a lease for a while, the process may have missed a crash of the store that
             # lost commits: the window has to be read again. After the clock was set, the window
             # may end beyond the horizon up to which other processes leave changes.
@@ -191,6 +200,7 @@ class Leases:
         for part in lost:
             self._window.lose(part)
             self._draining_since.pop(part, None)
+            self._kept_until.pop(part, None)
         gained = [part for part in leased.epochs if part not in held]
         for part in gained:
             self._window.gain(part, leased.epochs[part])
@@ -211,13 +221,21 @@ class Leases:
         held = self._window.held
         excess = len(held) - len(self._draining_since) - share
         if excess > 0:
+            now = self._timer.time()
+            # A handler may run for hours, and the other timers of its partition must fire.
+            kept = {part for part, until in self._kept_until.items() if now < until}
             busy_last = sorted(
-                (part for part in held if part not in self._draining_since),
+                (
+                    part
+                    for part in held
+                    if part not in self._draining_since
+                    and (part not in kept or self._is_idle(part))
+                ),
                 key=lambda part: not self._is_idle(part),
             )
             for part in busy_last[:excess]:
                 held[part].draining = True
-                self._draining_since[part] = self._timer.time()
+                self._draining_since[part] = now
 
     def _to_give_up(self) -> list[int]:
         """Return the idle ones of the chosen partitions; keep those that stay busy too long."""
@@ -227,6 +245,7 @@ class Leases:
             if part not in give_up and now - since > self._lease:
                 self._window.held[part].draining = False
                 del self._draining_since[part]
+                self._kept_until[part] = now + _KEPT_LEASES * self._lease
         return give_up
 
     async def take_changes(self) -> None:

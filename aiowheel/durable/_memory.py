@@ -31,6 +31,7 @@ from aiowheel.durable._operations import (
     Summary,
     part_of,
     row_of,
+    second_name,
     settled_row,
 )
 from aiowheel.durable._store import Store
@@ -264,6 +265,8 @@ class MemoryStore(Store):
     def _bury(self, row: Row, settle: Settle) -> None:
         self._last_dead += 1
         due_us = row.due_us if row.first_due_us is None else row.first_due_us
+        if settle.dead_due_us is not None:
+            due_us = settle.dead_due_us
         self._dead[self._last_dead] = DeadLetter(
             self._last_dead,
             *(row.name, row.handler, due_us, row.identity(), settle.attempts, self.clock_us()),
@@ -271,12 +274,14 @@ class MemoryStore(Store):
         )
 
     def _redrive(self, redrive: Redrive) -> Result:
-        dead = self._dead.pop(redrive.dead_id, None)
+        dead = self._dead.get(redrive.dead_id)
         if dead is None:
             return None
-        name = f"{dead.name}#{dead.fire_id}" if dead.name in self._ids else dead.name
-        placed = self._put(Put(name, dead.handler, self.clock_us(), dead.payload))
-        assert isinstance(placed, Placed)
+        name = second_name(dead) if dead.name in self._ids else dead.name
+        placed = self._put(Put(name, dead.handler, self.clock_us(), dead.payload, None, "error"))
+        if not isinstance(placed, Placed):
+            return placed
+        del self._dead[dead.id]
         row = placed.row._replace(fire_id=dead.fire_id)
         self._write(row)
         return Placed(row, placed.is_new)

@@ -133,8 +133,9 @@ class Settle(NamedTuple):
     """End one attempt. Result: a value of `Settled`.
 
     The row is deleted, or changed if *due_us* is not None. If *error* is not None, the row is
-    copied to the dead letters before. Nothing happens if the row has another generation, or if the
-    partition has another epoch.
+    copied to the dead letters before, as due at *dead_due_us* or, if that is None, as due at its
+    own time. Nothing happens if the row has another generation, or if the partition has another
+    epoch.
     """
 
     id: int
@@ -147,12 +148,14 @@ class Settle(NamedTuple):
     first_due_us: int | None = None
     error: str | None = None
     attempts: int = 0
+    dead_due_us: int | None = None
 
 
 class Redrive(NamedTuple):
     """Make a dead letter a timer again, due now. Result: `Placed`, or None if there is none.
 
-    If a timer has its name already, the new timer is named `name#fire_id`.
+    If a timer has its name already, the new timer gets the name of `second_name`. If a timer has
+    that name as well, the result is `TimerExistsError`, and the dead letter stays.
     """
 
     dead_id: int
@@ -255,6 +258,12 @@ class Summary(NamedTuple):
 def part_of(name: str, partitions: int) -> int:
     """Return the partition of a name; every process and every version return the same one."""
     return crc32(name.encode()) % partitions
+
+
+def second_name(dead: DeadLetter) -> str:
+    """Return the name of a redriven timer whose own name is taken; no name is too long."""
+    mark = f"#{dead.fire_id}"
+    return dead.name[: LONGEST_NAME - len(mark)] + mark
 
 
 def row_of(put: Put, timer: int, gen: int, part: int) -> Row:

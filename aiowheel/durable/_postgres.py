@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from aiowheel._arguments import MALFORMED_DSN, checked_int, checked_str, safe_repr
 from aiowheel.durable import _postgres_statements as statements
+from aiowheel.durable._databases import missing_partitions
 from aiowheel.durable._operations import (
     Change,
     Cursor,
@@ -222,8 +223,8 @@ class PostgresStore(Store):
         return await self._reader.run(statements.summary)
 
     async def check(self) -> list[str]:
-        """Check the partitions of the timers."""
-        flaws: list[str] = []
+        """Check the partitions and those of the timers."""
+        flaws = missing_partitions(await self._reader.run(statements.parts), self.partitions)
         after = ""
         while rows := await self.rows(after=after):
             flaws += [

@@ -27,6 +27,7 @@ from aiowheel.durable._operations import (
     made,
     part_of,
     row_of,
+    second_name,
 )
 from aiowheel.errors import StoreError, TimerExistsError
 
@@ -125,8 +126,9 @@ _MOVE: Final = (
 )
 _BURY: Final = (
     "INSERT INTO aiowheel_dead (name, handler, due_us, fire_id, attempts, died_us, error, payload) "
-    "SELECT name, handler, coalesce(first_due_us, due_us), coalesce(fire_id, id || '.' || gen), "
-    f"$1, {_NOW}, $2, payload FROM aiowheel_timers WHERE id = $3 AND gen = $4"
+    "SELECT name, handler, coalesce($5::bigint, first_due_us, due_us), "
+    f"coalesce(fire_id, id || '.' || gen), $1, {_NOW}, $2, payload "
+    "FROM aiowheel_timers WHERE id = $3 AND gen = $4"
 )
 _ACKNOWLEDGE: Final = (
     "DELETE FROM aiowheel_timers AS t USING unnest($1::bigint[], $2::bigint[]) AS wanted (id, gen) "
@@ -322,8 +324,9 @@ class Statements:
             return "stale"
         fetchval = self._connection.fetchval
         if settle.error is not None:
+            identity = (settle.id, settle.gen)
             await self._connection.execute(
-                _BURY, settle.attempts, settle.error, settle.id, settle.gen
+                _BURY, settle.attempts, settle.error, *identity, settle.dead_due_us
             )
         if settle.due_us is None:
             found = await fetchval(_ACKNOWLEDGE, [settle.id], [settle.gen])
@@ -338,7 +341,7 @@ class Statements:
 
     async def _redrive(self, redrive: Redrive) -> Result:
         record = await self._connection.fetchrow(
-            f"DELETE FROM aiowheel_dead WHERE id = $1 RETURNING {_DEAD}", redrive.dead_id
+            f"SELECT {_DEAD} FROM aiowheel_dead WHERE id = $1 FOR UPDATE", redrive.dead_id
         )
         if record is None:
             return None
@@ -346,10 +349,11 @@ class Statements:
         put = Put(dead.name, dead.handler, self._now_us, dead.payload, if_exists="keep")
         (placed,) = await self._put_many([put])
         if placed is None:
-            put = put._replace(name=f"{dead.name}#{dead.fire_id}")
+            put = put._replace(name=second_name(dead), if_exists="error")
             (placed,) = await self._put_many([put])
         if not isinstance(placed, Placed):
             return placed
+        await self._connection.execute("DELETE FROM aiowheel_dead WHERE id = $1", dead.id)
         await self._connection.execute(
             "UPDATE aiowheel_timers SET fire_id = $1 WHERE id = $2", dead.fire_id, placed.row.id
         )
@@ -538,6 +542,11 @@ async def dead_letters(connection: Any, after: int, limit: int) -> list[DeadLett
     """Return dead letters by id."""
     query = f"SELECT {_DEAD} FROM aiowheel_dead WHERE id > $1 ORDER BY id LIMIT $2"
     return [DeadLetter(*record) for record in await connection.fetch(query, after, limit)]
+
+
+async def parts(connection: Any) -> list[int]:
+    """Return the numbers of the partitions."""
+    return [part for (part,) in await connection.fetch("SELECT part FROM aiowheel_parts")]
 
 
 async def summary(connection: Any) -> Summary:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Literal, TypeAlias
 from zoneinfo import ZoneInfo
@@ -24,6 +24,7 @@ MissedOccurrences: TypeAlias = Literal["all", "latest", "skip"]
 MISSED = ("all", "latest", "skip")
 #: An occurrence that is later than this, or than its successor, is missed.
 GRACE_US = 60_000_000
+_DAY_US = 86_400_000_000
 
 
 class Rule(ABC):
@@ -96,20 +97,27 @@ class Cron(Rule):
             raise ValueError(
                 f"tz must be a name of the time zone database, got {safe_repr(tz)}"
             ) from None
-        if len(self.expression.split()) != 5:
+        fields = self.expression.split()
+        if len(fields) != 5:
             raise ValueError(
                 f"expression must have five fields, as '0 3 * * *', got {safe_repr(expression)}"
             )
-        self.after(0)
+        self._is_elapsed = any(field.startswith("*") for field in fields[:2])
+        if self.after(0) is None:
+            raise ValueError(f"expression must occur within 50 years, got {self.expression!r}")
 
-    def _instants(self, us: int, *, reverse: bool = False) -> Iterator[datetime]:
+    def _local(self, us: int) -> datetime:
+        """Return an instant as the time zone shows it, or the nearest one that it can show."""
+        shown = min(max(us, FIRST_LOCAL_US), LAST_LOCAL_US)
+        return to_datetime(shown).astimezone(self._zone)
+
+    def _times(self, local: datetime, *, reverse: bool = False) -> Iterator[datetime]:
+        """Return the times of the expression after *local*, or before it."""
         try:
             from cronsim import CronSim, CronSimError
         except ImportError as error:
             raise MissingExtraError("durable") from error
         try:
-            shown = min(max(us, FIRST_LOCAL_US), LAST_LOCAL_US)
-            local = to_datetime(shown).astimezone(self._zone)
             return CronSim(self.expression, local, reverse)
         except CronSimError as error:
             raise ValueError(
@@ -119,24 +127,66 @@ class Cron(Rule):
 
     def after(self, us: int, *, occurrence: int | None = None) -> int | None:  # noqa: ARG002 - Interval's
         """Return the next occurrence."""
-        try:
-            for instant in self._instants(us):
-                found = to_us("instant", instant)
-                if found > us:  # two times in a gap may be moved to the same minute after it
-                    return found if found <= LAST_US else None
-        except OverflowError:  # the wall clock of the time zone would show the year 10000
-            return None
-        raise ValueError(f"expression must occur within 50 years, got {self.expression!r}")
+        found = self._elapsed(us) if self._is_elapsed else self._fixed_after(us)
+        return found if found is not None and found <= LAST_US else None
 
     def latest(self, us: int, *, occurrence: int) -> int:
         """Return the last occurrence."""
-        for instant in self._instants(us + 1, reverse=True):
+        if self._is_elapsed:
+            last = self._elapsed(us + 1, reverse=True)
+            return occurrence if last is None else max(occurrence, last)
+        for instant in self._times(self._local(us + 1), reverse=True):
             found = to_us("instant", instant)
             if found <= us:
                 # Backwards, cronsim moves a skipped time to the minute before the gap. A step
                 # forward from there gives the minute after the gap.
                 return max(occurrence, self._last_before(found - 1, us))
         return occurrence
+
+    def _elapsed(self, us: int, *, reverse: bool = False) -> int | None:
+        """Return the next or last instant of an expression that follows elapsed time.
+
+        cronsim computes only times of the wall clock here. With a time zone, it skips instants if
+        the clock changes by half an hour, and does not return if it changes at a quarter to three.
+        """
+        local = self._local(us)
+        # How far the clock goes back within a day: it shows so many of its times twice.
+        if reverse:
+            shift = max(_offset(self._local(us - _DAY_US)) - _offset(local), timedelta(0))
+            first = self._nearest(us, local + shift, fold=0, reverse=True)
+            second = self._nearest(us, local, fold=1, reverse=True)
+        else:
+            shift = max(_offset(local) - _offset(self._local(us + _DAY_US)), timedelta(0))
+            first = self._nearest(us, local, fold=0, reverse=False)
+            if not (shift or local.fold):  # no time is shown twice
+                return first
+            second = self._nearest(us, local - shift, fold=1, reverse=False)
+        if first is None or second is None:
+            return second if first is None else first
+        return max(first, second) if reverse else min(first, second)
+
+    def _nearest(self, us: int, start: datetime, *, fold: int, reverse: bool) -> int | None:
+        """Return the nearest instant after *us*, or before it; *fold* is that of repeated times."""
+        try:
+            for time in self._times(start.replace(tzinfo=None), reverse=reverse):
+                instant = time.replace(tzinfo=self._zone, fold=fold).astimezone(UTC)
+                is_shown = instant.astimezone(self._zone).replace(tzinfo=None) == time
+                found = to_us("instant", instant)
+                if is_shown and (found < us if reverse else found > us):
+                    return found
+        except OverflowError:  # the wall clock would show the year 0 or 10000
+            return None
+        return None
+
+    def _fixed_after(self, us: int) -> int | None:
+        try:
+            for instant in self._times(self._local(us)):
+                found = to_us("instant", instant)
+                if found > us:  # two times in a gap may be moved to the same minute after it
+                    return found
+        except OverflowError:  # the wall clock of the time zone would show the year 10000
+            return None
+        return None
 
     def _last_before(self, us: int, limit: int) -> int:
         found = us
@@ -150,6 +200,12 @@ class Cron(Rule):
 
     def __repr__(self) -> str:
         return f"Cron({self.expression!r}, tz={self.tz!r})"
+
+
+def _offset(local: datetime) -> timedelta:
+    offset = local.utcoffset()
+    assert offset is not None, "the time has a time zone"
+    return offset
 
 
 class Recurrence:

@@ -6,20 +6,20 @@ from random import random
 
 from aiowheel._arguments import checked_int, safe_repr
 from aiowheel._types import Count, Delay, Share
-from aiowheel._units import delay_to_ns
+from aiowheel._units import checked_seconds
 
 
 class Retry:
     """A rule for retries: exponential backoff with jitter. Immutable.
 
     The second attempt starts *backoff* after the first one failed. Each further pause is twice as
-    long, up to *longest*. Jitter shortens each pause by a random share.
+    long. No pause is longer than *longest*, and jitter shortens each pause by a random share.
 
     Args:
         attempts: The number of attempts, from 1 to 1000; after the last one the fire becomes a dead
             letter.
-        backoff: The first pause in seconds, at least 0.
-        longest: The longest pause in seconds.
+        backoff: The first pause in seconds, from 0 to 2e9.
+        longest: The longest pause in seconds, from 0 to 2e9.
         jitter: The largest share by which a pause is shortened, from 0 to 1.
 
     Raises:
@@ -38,8 +38,8 @@ class Retry:
         jitter: Share = 0.1,
     ) -> None:
         self._attempts = checked_int("attempts", attempts, 1, 1000)
-        self._backoff = _checked_pause("backoff", backoff)
-        self._longest = _checked_pause("longest", longest)
+        self._backoff = checked_seconds("backoff", backoff, 0, 2e9)
+        self._longest = checked_seconds("longest", longest, 0, 2e9)
         if isinstance(jitter, bool) or not isinstance(jitter, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"jitter must be a number from 0 to 1, got {safe_repr(jitter)}")
         if not 0 <= jitter <= 1:
@@ -62,11 +62,3 @@ class Retry:
             f"Retry({self._attempts}, backoff={self._backoff}, longest={self._longest}, "
             f"jitter={self._jitter})"
         )
-
-
-def _checked_pause(name: str, value: object) -> float:
-    ns = delay_to_ns(name, value)
-    seconds = int(ns) / 1e9
-    if not 0 <= seconds <= 2e9:
-        raise ValueError(f"{name} must be 0 or more seconds and finite, got {safe_repr(value)}")
-    return seconds

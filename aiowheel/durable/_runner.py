@@ -207,16 +207,14 @@ class Runner:
                 self._forget(fire)
                 raise
             self._end(fire, handler, error)
-        except DurableTimersClosedError as error:
-            if self.closing:  # the handler has scheduled or cancelled a timer
-                self._forget(fire)
-            else:
-                self._end(fire, handler, error)
         except (SystemExit, KeyboardInterrupt):
             self._drop(fire)
             raise
         except BaseException as error:
-            self._end(fire, handler, error)
+            if self.closing and _is_of_closing(error):
+                self._forget(fire)
+            else:
+                self._end(fire, handler, error)
         else:
             self._end(fire, handler, None)
         finally:
@@ -272,6 +270,7 @@ class Runner:
             fire.due_us if retried else None,
             None if error is None else _text_of(error),
             0 if is_skipped else row.attempt + 1,
+            None if error is None else fire.due_us,  # of several missed occurrences it is the last
         )
         self._send(fire, made(Settle, fields))
 
@@ -379,6 +378,13 @@ class Runner:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _is_of_closing(error: BaseException) -> bool:
+    """Return whether a handler has scheduled or cancelled a timer too late, also in a TaskGroup."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(DurableTimersClosedError) is not None
+    return isinstance(error, DurableTimersClosedError)
 
 
 def _text_of(error: BaseException) -> str:

@@ -27,6 +27,7 @@ from aiowheel._arguments import checked_int, safe_repr
 from aiowheel._bells import Bells
 from aiowheel._sqlite import VALUE_ERRORS, ConnectionThread, FileLook, transaction, use_wal
 from aiowheel.durable import _sqlite_statements as statements
+from aiowheel.durable._databases import missing_partitions
 from aiowheel.durable._operations import (
     Change,
     Cursor,
@@ -252,11 +253,13 @@ class SQLiteStore(Store):
         )
 
     async def check(self) -> list[str]:
-        """Run SQLite's integrity check, and check the partitions of the timers."""
+        """Run SQLite's integrity check, and check the partitions and those of the timers."""
 
         def check(connection: sqlite3.Connection) -> list[str]:
             flaws = [str(line) for (line,) in connection.execute("PRAGMA integrity_check(20)")]
             found = [] if flaws == ["ok"] else flaws
+            parts = [part for (part,) in connection.execute("SELECT part FROM aiowheel_parts")]
+            found += missing_partitions(parts, self.partitions)
             query = "SELECT name, part FROM aiowheel_timers"
             return found + [
                 f"timer {name!r} is in partition {part}, not in {part_of(name, self.partitions)}"

@@ -29,6 +29,7 @@ from aiowheel.durable._operations import (
     made,
     part_of,
     row_of,
+    second_name,
 )
 from aiowheel.errors import StoreError, TimerExistsError
 
@@ -92,7 +93,7 @@ _MOVE: Final = (
 )
 _BURY: Final = (
     "INSERT INTO aiowheel_dead (name, handler, due_us, fire_id, attempts, died_us, error, payload) "
-    "SELECT name, handler, coalesce(first_due_us, due_us), coalesce(fire_id, id || '.' || gen), "
+    "SELECT name, handler, coalesce(?, first_due_us, due_us), coalesce(fire_id, id || '.' || gen), "
     "?, ?, ?, payload FROM aiowheel_timers WHERE id = ? AND gen = ?"
 )
 _AGAIN: Final = (
@@ -351,8 +352,8 @@ class Statements:
         if self._parts[settle.part][1] != settle.epoch:
             return "stale"
         if settle.error is not None:
-            values = (settle.attempts, self._now_us, settle.error, settle.id, settle.gen)
-            execute(_BURY, values)
+            values = (settle.dead_due_us, settle.attempts, self._now_us, settle.error)
+            execute(_BURY, (*values, settle.id, settle.gen))
         if settle.due_us is None:
             execute("DELETE FROM aiowheel_timers WHERE id = ? AND gen = ?", (settle.id, settle.gen))
         else:
@@ -365,7 +366,7 @@ class Statements:
         return "done"
 
     def _redrive(self, redrive: Redrive) -> Result:
-        query = f"DELETE FROM aiowheel_dead WHERE id = ? RETURNING {_DEAD}"
+        query = f"SELECT {_DEAD} FROM aiowheel_dead WHERE id = ?"
         found = self._cursor.execute(query, (redrive.dead_id,)).fetchall()
         if not found:
             return None
@@ -373,9 +374,10 @@ class Statements:
         put = Put(dead.name, dead.handler, self._now_us, dead.payload, if_exists="keep")
         placed = self._put(put)
         if placed is None:
-            placed = self._put(put._replace(name=f"{dead.name}#{dead.fire_id}"))
+            placed = self._put(put._replace(name=second_name(dead), if_exists="error"))
         if not isinstance(placed, Placed):
             return placed
+        self._cursor.execute("DELETE FROM aiowheel_dead WHERE id = ?", (dead.id,))
         self._cursor.execute(
             "UPDATE aiowheel_timers SET fire_id = ? WHERE id = ?", (dead.fire_id, placed.row.id)
         )

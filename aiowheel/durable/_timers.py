@@ -113,7 +113,8 @@ class DurableTimers:
         self._window_seconds = checked_seconds("window", window, 1, 604_800)
         self._lease = checked_seconds("lease", lease, 1, 86_400)
         self._max_in_flight = checked_int("max_in_flight", max_in_flight, 1, 1_000_000)
-        self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._pid = os.getpid()
+        self._owner = _new_owner()
         self._handlers: dict[str, Handler] = {}
         self._counts = Counts()
         self._state = "new"
@@ -136,6 +137,8 @@ class DurableTimers:
         if self._state != "new":
             raise DurableTimersClosedError("DurableTimers can be entered once; make another")
         self._state = "opening"
+        if os.getpid() != self._pid:  # forked: all workers of a server may share this object
+            self._owner = _new_owner()
         timer = current_timer() if self._given_timer is None else self._given_timer
         try:
             await self._store.open()
@@ -216,14 +219,15 @@ class DurableTimers:
         Idempotent, and safe to call from several tasks. The timers stay in the store. Later calls
         of other methods raise `DurableTimersClosedError`, and so does an `async with` that another
         task has begun and that is still opening the store. The fire of a handler that ends with
-        this error is repeated by another process, or after a restart.
+        this error, also inside of an `ExceptionGroup`, is repeated by another process, or after a
+        restart.
 
         Args:
             drain: Seconds to wait for handlers and for the commits of their outcomes. Handlers that
                 run longer are cancelled, and their fires are repeated.
 
         Raises:
-            ValueError: *drain* is negative or NaN.
+            ValueError: *drain* is not from 0 to 1e9 seconds.
         """
         seconds = checked_seconds("drain", drain, 0, 1e9)
         if self._state in {"new", "opening", "closed"}:
@@ -438,7 +442,8 @@ class DurableTimers:
             if_exists: As in `schedule`.
 
         Raises:
-            TypeError: *connection* is not a connection to the store's database.
+            TypeError, ValueError: An argument is wrong; *connection* is not a connection to the
+                store's database, or is not in a transaction.
             TimerExistsError: *if_exists* is "error" and the timer exists.
         """
         self._check_open()
@@ -542,9 +547,13 @@ class DurableTimers:
 
         Raises:
             TypeError: *prefix* is not a string.
+            ValueError: *prefix* has a NUL or a lone surrogate, which no name has.
         """
         self._check_open()
-        checked_str("prefix", prefix)
+        if "\x00" in checked_str("prefix", prefix) or not is_unicode(prefix):
+            raise ValueError(
+                f"prefix must be without NUL and lone surrogates, got {safe_repr(prefix[:60])}"
+            )
         after = ""
         while rows := await self._store.rows(after=after, prefix=prefix, limit=_PAGE):
             for row in rows:
@@ -568,13 +577,15 @@ class DurableTimers:
     async def redrive(self, letter: DeadLetter) -> bool:
         """Fire a dead letter again at once, with new attempts; its fire id stays the same.
 
-        If a timer has its name already, the new timer is named `name#fire_id`.
+        If a timer has its name already, the new timer is named `name#fire_id`, with a shortened
+        name if that is longer than 500 characters.
 
         Returns:
             Whether the dead letter still existed.
 
         Raises:
             TypeError: *letter* is not a `DeadLetter`.
+            TimerExistsError: A timer has that name as well; the dead letter stays.
             StoreError: The store cannot be used; the letter may have been redriven or not.
         """
         self._check_open()
@@ -609,6 +620,10 @@ class DurableTimers:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._state} owner={self._owner!r}>"
+
+
+def _new_owner() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 def _is_written(results: Sequence[Result]) -> bool:

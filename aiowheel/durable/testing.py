@@ -6,6 +6,7 @@ The tests need pytest and its plugin pytest-asyncio in auto mode, or any runner 
 from __future__ import annotations
 
 from aiowheel.durable._operations import (
+    LONGEST_NAME,
     Cancel,
     Change,
     Cursor,
@@ -21,6 +22,7 @@ from aiowheel.durable._operations import (
     Row,
     Settle,
     part_of,
+    second_name,
 )
 from aiowheel.durable._store import Store
 from aiowheel.errors import TimerExistsError
@@ -226,12 +228,14 @@ class StoreContract:
                         next_gen=row.gen + 1,
                         error="boom",
                         attempts=3,
+                        dead_due_us=due_us,
                     ),
                 )
             letters = await store.dead_letters()
             assert [letter.error for letter in letters] == ["boom", "boom"]
             first, second = letters
             assert (first.name, first.handler, first.due_us, first.attempts) == ("a", "h", 1, 3)
+            assert second.due_us == 99
             assert await store.dead_letters(after=first.id) == [second]
 
             placed = _row(await _one(store, Redrive(first.id)))
@@ -244,6 +248,30 @@ class StoreContract:
             assert placed.payload == b"p"
             assert await store.dead_letters() == [second]
             assert await store.check() == []
+
+    async def test_a_dead_letter_whose_names_are_taken_stays(self) -> None:
+        """It can be redriven after one of the timers has ended; no timer is replaced."""
+        async with _Opened(await self.make_store()) as store:
+            epochs = (await _renew(store, "me")).epochs
+            name = "x" * LONGEST_NAME
+            row = _row(await _one(store, Put(name, "h", 1, b"p")))
+            settle = Settle(row.id, 1, row.part, epochs[row.part], error="boom", attempts=1)
+            await _one(store, settle)
+            (letter,) = await store.dead_letters()
+            second = second_name(letter)
+            for taken in (name, second):
+                await _one(store, Put(taken, "h", _HOUR, b"taken"))
+
+            refused = await _one(store, Redrive(letter.id))
+
+            assert isinstance(refused, TimerExistsError)
+            assert refused.name == second
+            assert [row.payload for row in await store.rows()] == [b"taken"] * 2
+            assert await store.dead_letters() == [letter]
+            await _one(store, Cancel(second))
+            assert _row(await _one(store, Redrive(letter.id))).name == second
+            assert len(second) == LONGEST_NAME
+            assert await store.dead_letters() == []
 
     # --- leases -------------------------------------------------------------------------------
 

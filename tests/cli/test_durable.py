@@ -162,9 +162,13 @@ def test_migrate_and_check(store: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert "must be of version 1, got 2" in capsys.readouterr().err
     connection = sqlite3.connect(store, isolation_level=None)
     connection.execute("UPDATE aiowheel_meta SET value = 1 WHERE key = 'version'")
+    connection.execute("DELETE FROM aiowheel_parts WHERE part = 3")
     connection.close()
     assert run(["durable", "check", store]) == 1
-    assert "timer 'mail' is in partition" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "timer 'mail' is in partition" in text
+    assert "partition 3 is missing in aiowheel_parts: no process owns it" in text
+    assert "2 flaws" in text
 
 
 @pytest.mark.parametrize("command", ["list", "dead", "check"])

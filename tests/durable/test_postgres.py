@@ -161,6 +161,22 @@ async def test_lost_connections_are_made_again(database: str) -> None:
         await connection.close()
 
 
+async def test_a_partition_that_is_missing_is_a_flaw(database: str) -> None:
+    """For example after a backup was restored in part."""
+    store = PostgresStore(database, partitions=4)
+    await store.open()
+    try:
+        assert await store.check() == []
+        connection = await connected(database)
+        await connection.execute("DELETE FROM aiowheel_parts WHERE part = 2")
+        await connection.close()
+
+        (flaw,) = await store.check()
+        assert flaw.startswith("partition 2 is missing")
+    finally:
+        await store.close()
+
+
 async def test_reads_that_wait_while_the_store_is_closed_leave_no_connection(
     database: str,
 ) -> None:

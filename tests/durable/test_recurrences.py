@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -85,6 +86,46 @@ def test_the_latest_occurrence_is_the_one_before_the_next(expression: str) -> No
             us = to_us("instant", day + timedelta(minutes=minutes))
             latest = cron.latest(us, occurrence=first)
             assert latest <= us < after(cron, latest)
+
+
+@pytest.mark.parametrize("hours", [1, 2, 6])
+@pytest.mark.parametrize(
+    ("tz", "changes"),
+    [
+        ("Pacific/Chatham", ["2026-04-04T14:00", "2026-09-26T14:00"]),  # at 03:45 and at 02:45
+        ("Australia/Lord_Howe", ["2026-04-04T15:00", "2026-10-03T15:30"]),  # by half an hour
+        ("Asia/Beirut", ["2026-03-28T22:00", "2026-10-24T21:00"]),  # at midnight
+        ("Europe/Paris", ["2026-03-29T01:00", "2026-10-25T01:00"]),
+    ],
+)
+def test_an_expression_that_follows_elapsed_time_has_all_instants_that_match(
+    tz: str, changes: list[str], hours: int
+) -> None:
+    """Around each change of the clock; at a quarter to three, the search did not end."""
+    zone, minute = ZoneInfo(tz), timedelta(minutes=1)
+    cron = Cron(f"*/15 */{hours} * * *", tz=tz)
+    for change in changes:
+        start = datetime.fromisoformat(change).replace(tzinfo=UTC) - 600 * minute
+        instants = [start + number * minute for number in range(1200)]
+        local = [instant.astimezone(zone) for instant in instants]
+        assert local[0].utcoffset() != local[-1].utcoffset()
+        matching = [
+            to_us("instant", instant)
+            for instant, shown in zip(instants, local, strict=True)
+            if shown.minute % 15 == 0 and shown.hour % hours == 0
+        ]
+        for last, following in pairwise(matching):
+            for us in (last, last + 1, (last + following) // 2, following - 1):
+                assert cron.after(us) == following
+                assert cron.latest(us, occurrence=0) == last
+
+
+def test_the_latest_of_two_equal_times_is_the_second_a_day_later_too() -> None:
+    """The expression has no occurrence on the day after the change."""
+    cron = Cron("*/15 0 1,29,30,31 * *", tz="America/Havana")
+    found = cron.latest(to_us("instant", datetime(2026, 11, 2, 5, 3, tzinfo=UTC)), occurrence=0)
+
+    assert to_datetime(found) == datetime(2026, 11, 1, 5, 45, tzinfo=UTC)
 
 
 def test_an_expression_has_occurrences_after_the_first_instant_of_all() -> None:
@@ -223,6 +264,33 @@ async def test_an_occurrence_that_fails_does_not_stop_the_recurrence() -> None:
         assert await timers.redrive(letters[0])
         await asyncio.sleep(1)
         assert hours[4:] == pytest.approx([2.5])
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("attempts", [1, 2])
+async def test_a_dead_letter_was_due_when_its_fire_was(attempts: int) -> None:
+    """One fire stands for three missed occurrences, and is due at the last of them."""
+    store = MemoryStore(start=START)
+    due: list[datetime] = []
+
+    def failing(fire: Fire) -> None:
+        due.append(fire.due)
+        raise ValueError
+
+    def opened() -> DurableTimers:
+        timers = DurableTimers(store)
+        timers.handler("h", retry=Retry(attempts, backoff=1))(failing)
+        return timers
+
+    async with opened() as timers:
+        await timers.every("e", "h", 3600, missed="latest")
+    await asyncio.sleep(3.5 * 3600)
+    async with opened() as timers:
+        await asyncio.sleep(60)
+        letters = [letter async for letter in timers.dead_letters()]
+
+    assert due == [START + timedelta(hours=3)] * attempts
+    assert [letter.due for letter in letters] == due[:1]
 
 
 @pytest.mark.virtual_time

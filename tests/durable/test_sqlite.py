@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -175,6 +176,37 @@ async def test_a_store_object_serves_one_durable_timers(path: Path) -> None:
 async def test_two_stores_on_one_file_share_the_timers(path: Path) -> None:
     """A change by one process reaches the other, and one takes over from the other."""
     await share_and_take_over([SQLiteStore(path) for _ in range(2)], 1)
+
+
+FORKED = """
+import asyncio, os, sys
+from aiowheel.durable import DurableTimers, SQLiteStore
+
+timers = DurableTimers(SQLiteStore(sys.argv[1]), lease=1)
+child = os.fork()
+
+async def share():
+    async with timers, asyncio.timeout(60):
+        while timers.statistics().partitions != 4:
+            await asyncio.sleep(0.01)
+        os.write(1, f"{timers.owner}\\n".encode())
+        while len((await timers.summary()).owners) < 2:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
+
+asyncio.run(share())
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.posix
+def test_processes_that_were_forked_share_the_partitions(path: Path) -> None:
+    """A server that loads the program before it forks makes one object for all its workers."""
+    program = [sys.executable, "-c", FORKED, str(path)]
+    owners = subprocess.run(program, check=True, stdout=subprocess.PIPE, timeout=100).stdout.split()
+
+    assert len(set(owners)) == len(owners) == 2
 
 
 async def test_a_locked_file_is_an_error_and_firing_goes_on_after_it(

@@ -26,7 +26,7 @@ from aiowheel.durable import (
     StoreError,
     TimerExistsError,
 )
-from aiowheel.durable._operations import Cursor, Leased, Operation, Put, Result, Row
+from aiowheel.durable._operations import Cursor, Leased, Operation, Put, Result, Row, part_of
 from aiowheel.testing import VirtualClockEventLoop
 
 from .links import Cut, Stalled, Transactional
@@ -453,6 +453,36 @@ async def test_only_the_window_is_in_memory() -> None:
         assert timers.statistics().lateness.maximum == 0.0
 
 
+async def test_a_handler_that_runs_for_hours_does_not_stop_the_timers_of_its_partition() -> None:
+    """A second process joins and gets no partition, because every partition is busy."""
+    store, log = MemoryStore(partitions=2), Log()
+    names = list({part_of(name, 2): name for name in "abcd"}.values())
+
+    async def linger(_fire: Fire) -> None:
+        await asyncio.sleep(10_000)
+
+    def opened() -> DurableTimers:
+        timers = timers_on(store, log, lease=9, window=60)
+        timers.handler("linger")(linger)
+        return timers
+
+    async with opened() as one:
+        for name in names:
+            await one.schedule(name, "linger", due=SECOND)
+        await asyncio.sleep(2)
+        assert one.statistics().in_flight == 2
+        async with opened() as two:
+            await asyncio.sleep(20)
+            for number in range(20):
+                await two.schedule(f"t{number}", "h", due=number * 10 * SECOND)
+            await asyncio.sleep(300)
+
+            assert two.statistics().partitions == 0
+            assert len(log.fires) == 20
+            assert one.statistics().lateness.maximum <= 12  # a lease, and the next renewal
+            await one.aclose(drain=0)
+
+
 async def test_the_timers_of_two_processes_are_shared_and_taken_over() -> None:
     """Each timer fires once, changes reach the other process, and one takes over from the other."""
     store, first, second = MemoryStore(partitions=8), Log(), Log()
@@ -619,6 +649,21 @@ async def test_a_timer_whose_commit_fails_after_the_write_fires_in_time() -> Non
     assert log.times[0] == pytest.approx(due, abs=0.5)
 
 
+async def test_a_hint_after_a_failed_reading_of_changes_does_not_stop_firing() -> None:
+    """The next timer fires in time, not after the renewal, which is a third of the lease away."""
+    store, log = Cut(MemoryStore()), Log()
+    async with timers_on(store, log, lease=9000, window=60) as timers:
+        await timers.schedule("a", "h", due=10 * SECOND)
+        store.mode = "before"
+        store.hint()
+        await asyncio.sleep(1)
+        store.mode = ""
+        store.hint()
+        await asyncio.sleep(20)
+
+    assert log.times == [10]
+
+
 async def test_a_page_that_is_too_large_for_the_store_is_read_in_parts() -> None:
     """For example because of large payloads; before, no timer of its partitions fired."""
 
@@ -670,7 +715,9 @@ async def test_a_stalled_owner_does_no_harm() -> None:
                 await first.fires[0].ack_in(None)
 
 
-async def test_an_owner_whose_commit_waits_stops_firing_at_the_end_of_its_lease() -> None:
+async def test_an_owner_whose_commit_waits_stops_firing_at_the_end_of_its_lease(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The renewal waits for the commit, and another process may own the timers by then."""
     store, log = Stalled(MemoryStore()), Log()
     async with timers_on(store, log, lease=9) as timers:
@@ -684,6 +731,7 @@ async def test_an_owner_whose_commit_waits_stops_firing_at_the_end_of_its_lease(
         await asyncio.sleep(2)
         assert log.names == ["near", "far"]
         assert await waiting
+        assert caplog.text.count("aiowheel.durable_lease_ended") == 1
 
 
 async def test_an_outcome_is_written_again_after_an_error_of_the_store() -> None:
@@ -850,14 +898,22 @@ async def test_timers_that_are_cancelled_while_they_open_give_up_their_partition
         assert timers.statistics().partitions == store.partitions
 
 
-async def test_a_handler_that_calls_closed_timers_is_repeated_after_a_restart() -> None:
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_a_handler_that_calls_closed_timers_is_repeated_after_a_restart(
+    *, grouped: bool
+) -> None:
     """Its fire is neither a failed attempt nor a dead letter."""
     store, fires = MemoryStore(), list[Fire]()
 
     async def handler(fire: Fire) -> None:
         fires.append(fire)
         await asyncio.sleep(5)
-        await timers.schedule("next", "next", due=SECOND)
+        following = timers.schedule("next", "next", due=SECOND)
+        if grouped:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(following)
+        else:
+            await following
 
     def opened() -> DurableTimers:
         timers = DurableTimers(store)
@@ -1017,6 +1073,9 @@ async def test_a_wrong_letter_or_prefix_is_named() -> None:
             await timers.redrive(wrong)
         with pytest.raises(TypeError, match="prefix must be a str, got 3"):
             await anext(timers.pending(wrong))
+        for prefix in ("a\x00", "\ud800"):
+            with pytest.raises(ValueError, match="prefix must be without NUL and lone surrogates"):
+                await anext(timers.pending(prefix))
 
 
 async def test_wrong_options_are_refused() -> None:
@@ -1044,3 +1103,7 @@ async def test_wrong_options_are_refused() -> None:
     for bad in ({"attempts": 0}, {"backoff": -1}, {"jitter": 2}, {"longest": float("inf")}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             retry(**bad)
+    with pytest.raises(
+        ValueError, match=r"backoff must be from 0 to 2e\+09 seconds, got 2100000000"
+    ):
+        retry(backoff=2_100_000_000)
