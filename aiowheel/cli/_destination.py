@@ -4,12 +4,13 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from typing import TextIO
 
 from aiowheel._outputs import whole_file
 from aiowheel.errors import AiowheelError, BadInputError
+from aiowheel.jobs.spark.uris import is_inside
 
 #: `-`: the result goes to standard output.
 STANDARD_OUTPUT = Path("-")
@@ -78,6 +79,35 @@ def check_folder(path: Path, option: str = "--out") -> None:
             raise BadInputError(f"{there}: no permission to write there")
     except OSError as error:
         raise BadInputError(f"{path}: {error.strerror}") from error
+
+
+def check_apart(
+    inputs: Iterable[str], outputs: Mapping[str, str], *, are_replaced: bool = True
+) -> None:
+    """Refuse outputs in the places of the inputs or of each other, all given by URIs or paths.
+
+    Folders are read recursively, so a run would read its own results or those of the previous run.
+
+    Args:
+        inputs: The tables that are read.
+        outputs: The tables that are written, by option.
+        are_replaced: Whether writing deletes what is inside an output.
+
+    Raises:
+        BadInputError: An output is an input, lies in one, or would delete an input or the output
+            of an earlier option; or a URI is invalid.
+    """
+    before: list[str] = []
+    for option, place in outputs.items():
+        for read in inputs:
+            if is_inside(place, read) or (are_replaced and is_inside(read, place)):
+                raise BadInputError(
+                    f"{option} must be outside the tables that are read, got {place}"
+                )
+        for written in before:
+            if is_inside(written, place):
+                raise BadInputError(f"{option} must be apart from the other outputs, got {place}")
+        before.append(place)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiowheel._progress import Progress
+from aiowheel.cli._destination import check_apart
 from aiowheel.cli._idle_stream_report import StreamTally, print_stream_report, stream_report
 from aiowheel.cli._idle_table import TableOptions, watched_folder
 from aiowheel.cli._options import on_this_machine, refuse
@@ -153,6 +154,11 @@ def _table_stream(options: StreamOptions, table: TableOptions) -> "IdleTableStre
         out, rejects = inside(out, "events"), inside(out, "rejects")
     if (watched := local_path(touches)) is not None:
         check_places(watched_folder([str(watched)]), place, checkpoint)
+    check_apart(
+        options.touches,
+        {"--out": out} | ({} if rejects is None else {"--rejects": rejects}),
+        are_replaced=False,
+    )
     latest, limit = table.bounds_of_stream(options.timeout)
     most = options.limits.files_per_batch, options.limits.records_per_batch
     delete = options.limits.delete_files

@@ -95,6 +95,7 @@ def stream_report(
     from aiowheel.jobs.idle.stream import read_idle_events
 
     folder = local_path(out)
+    last = stream.checkpoint.last_finished_batch()
     total = None
     if ended is Until.DRAINED and folder is not None:
         total = summarize(read_idle_events(folder / "events"))
@@ -107,7 +108,8 @@ def stream_report(
         rejected=tally.rejected,
         irregular=tally.irregular,
         late=tally.late,
-        idle_events=sum(stream.written.values()),
+        # Like the rows, those of finished micro-batches: the next run repeats an interrupted one.
+        idle_events=sum(events for batch, events in stream.written.items() if batch <= last),
         rows_per_second=tally.rate(tally.rows),
         batch_seconds=tally.batch_seconds,
         fixed_seconds=tally.fixed_seconds,

@@ -7,9 +7,11 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING
 
 from aiowheel._progress import Progress
+from aiowheel.cli._destination import check_apart
 from aiowheel.cli._job_output import print_result
 from aiowheel.errors import BadInputError, MissingExtraError
-from aiowheel.readers import Format, Unit
+from aiowheel.jobs.spark.uris import Topic, parse_uri
+from aiowheel.readers import LATEST_TIME, Format, Unit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,11 +52,17 @@ def run_table(
         from pyspark.sql import Observation
         from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
+        from aiowheel.jobs.idle.parquet_touches import flaw_of_touch
         from aiowheel.jobs.idle.transform import idle_events
+        from aiowheel.jobs.spark.kept import kept_on_disk
         from aiowheel.jobs.spark.sources import Source, read_touches, readable, unreadable
-        from aiowheel.jobs.spark.targets import write_rows
+        from aiowheel.jobs.spark.targets import check_replaceable, write_rows
     except ImportError as error:
         raise MissingExtraError("spark") from error
+    outputs = {"--out": out} | ({} if rejects is None else {"--rejects": rejects})
+    check_apart(uris, outputs)
+    for place in outputs.values():
+        check_replaceable(place)
     source = Source(uris[0], form or Format.PARQUET)
     with ExitStack() as stack:
         progress = stack.enter_context(Progress())
@@ -63,14 +71,17 @@ def run_table(
         spark = stack.enter_context(open_session(uris=given))
         stack.enter_context(progress.tasks_of(spark, "idle"))
         seen = Observation()
-        rows = read_touches(spark, source)
+        rows = read_touches(spark, source, flaw_of_touch(0, F.lit(LATEST_TIME - timeout)))
+        if rejects is not None and isinstance(parse_uri(source.uri), Topic):
+            # Both results must be of the same rows, and a topic grows between two queries.
+            rows, _ = stack.enter_context(kept_on_disk(rows))
         counted = rows.observe(
             seen, F.count(F.lit(1)).alias("rows"), F.count("reason").alias("rejected")
         )
         events = idle_events(readable(counted), key="key", time="t", timeout=timeout)
         written = write_rows(events.select("fire", "key"), out, key=("key", "fire"))
         if rejects is not None:
-            write_rows(unreadable(rows), rejects, key=("source",))
+            write_rows(unreadable(rows), rejects, key=("source", "raw"))
         read, rejected = int(seen.get["rows"]), int(seen.get["rejected"])
     result = {
         "engine": "spark",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiowheel._progress import Progress
+from aiowheel.cli._destination import check_apart
 from aiowheel.cli._job_output import print_result
 from aiowheel.cli._signals import signals_noted
 from aiowheel.cli._stream_run import (
@@ -24,7 +25,7 @@ from aiowheel.cli._stream_run import (
 from aiowheel.errors import BadInputError, MissingExtraError
 from aiowheel.jobs.spark.progress import BatchCounts, batch_counts
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
-from aiowheel.jobs.spark.uris import local_path, whole_uri
+from aiowheel.jobs.spark.uris import inside, local_path, whole_uri
 from aiowheel.readers import Format, Unit
 
 if TYPE_CHECKING:
@@ -137,6 +138,8 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
     if whole_uri(tables[0]) == whole_uri(tables[1]):
         raise BadInputError(f"{tables[1]}: operations and events must be two tables")
     places = [_watched(uri, options) for uri in tables]
+    for name in ("outcomes", "rejects"):
+        check_apart(tables, {"--out": inside(options.out, name)}, are_replaced=False)
     formats = [
         (options.format or Format.PARQUET)
         if place is None

@@ -20,7 +20,7 @@ from aiowheel.cli._duration import duration
 from aiowheel.cli._options import on_this_machine
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.jobs.spark.progress import BatchCounts
-from aiowheel.jobs.spark.stream_run import INTERVAL_MS, StreamRun, Until
+from aiowheel.jobs.spark.stream_run import INTERVAL_MS, MOST_SHARDS, StreamRun, Until
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -40,10 +40,14 @@ Drain = Annotated[
     bool, typer.Option("--drain", help="Stream: as --once, and expire all that is pending.")
 ]
 Shards = Annotated[
-    int, typer.Option(min=1, help="Stream: engines that share the keys; fixed by the checkpoint.")
+    int,
+    typer.Option(
+        min=1, max=MOST_SHARDS, help="Stream: engines that share the keys; fixed by the checkpoint."
+    ),
 ]
 FilesPerBatch = Annotated[
-    int, typer.Option(min=1, help="Stream: maximum files per folder and micro-batch.")
+    int,
+    typer.Option(min=1, max=2**31 - 1, help="Stream: maximum files per folder and micro-batch."),
 ]
 BatchInterval = Annotated[
     float,
@@ -54,7 +58,8 @@ DeleteFiles = Annotated[
     typer.Option("--delete-files", help="Stream: delete each file after its rows are processed."),
 ]
 RecordsPerBatch = Annotated[
-    int, typer.Option(min=1, help="Stream: maximum records per topic and micro-batch.")
+    int,
+    typer.Option(min=1, max=2**63 - 1, help="Stream: maximum records per topic and micro-batch."),
 ]
 
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from aiowheel._build import BuildInfo, build_info
 from aiowheel.cli._options import Json
-from aiowheel.errors import MissingExtraError
+from aiowheel.errors import AiowheelError, MissingExtraError
 
 PACKAGE = "aiowheel"
 
@@ -31,7 +31,7 @@ def doctor(*, json: Json = False) -> None:
             "executable": sys.executable,
             "loops": {"asyncio": True, "uvloop": version_of("uvloop")},
             "extras": extras,
-            "java": java,
+            "java": java if isinstance(java, dict) else None,
             "spark": spark,
         }
         print(jsonlib.dumps(report, indent=2))
@@ -103,21 +103,21 @@ def version_of(distribution: str) -> str | None:
         return None
 
 
-def java_found() -> dict[str, str] | None:
-    """Return home, version and origin of the Java that Spark would start, or None."""
+def java_found() -> dict[str, str] | AiowheelError:
+    """Return home, version and origin of the Java that Spark would start, or why there is none."""
     from aiowheel.jobs.spark.java import find_java
 
     try:
         java = find_java()
-    except MissingExtraError:
-        return None
+    except AiowheelError as error:
+        return error
     return {"home": str(java.home), "version": java.version, "origin": java.origin}
 
 
-def java_line(java: dict[str, str] | None) -> str:
-    """Return the row on Java: its version and origin, or how to install one."""
-    if java is None:
-        return row("java", "none of version 17 or later", str(MissingExtraError("spark-java")))
+def java_line(java: dict[str, str] | AiowheelError) -> str:
+    """Return the row on Java: its version and origin, or the remedy."""
+    if isinstance(java, AiowheelError):
+        return row("java", "none of version 17 or later", str(java))
     how = {
         "JAVA_HOME": "as JAVA_HOME says",
         "PATH": "the first java on PATH",

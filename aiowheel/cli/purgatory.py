@@ -12,7 +12,7 @@ import typer
 
 from aiowheel._printable import printable
 from aiowheel._progress import Progress
-from aiowheel.cli._destination import check_folder
+from aiowheel.cli._destination import check_apart, check_folder
 from aiowheel.cli._duration import duration
 from aiowheel.cli._job_output import print_result
 from aiowheel.cli._options import (
@@ -39,7 +39,7 @@ from aiowheel.cli._stream_run import (
     StreamLimits,
     checkpoint_of,
 )
-from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+from aiowheel.errors import AiowheelError, MissingExtraError
 from aiowheel.jobs.operations.shard import LONGEST_TICK
 from aiowheel.jobs.spark.uris import inside, local_path
 from aiowheel.readers import Format, Unit
@@ -193,18 +193,11 @@ def _on_spark() -> "Callable[..., PurgatoryResult]":
 def _check_out(out: str, inputs: Sequence[str]) -> None:
     """Refuse a place that cannot hold the results.
 
-    A folder inside an input folder is refused, because input folders are read recursively: the next
-    run would read the results of this one.
-
     Raises:
-        BadInputError: *out* is not a writable folder, or lies in one of *inputs*.
+        BadInputError: *out* is not a writable folder, or lies in one of *inputs*, or an input is
+            one of its tables.
     """
-    inside(out, "")
-    place = local_path(out)
-    if place is None:
-        return
-    check_folder(place)
-    for uri in inputs:
-        read = local_path(uri)
-        if read is not None and read.is_dir() and place.resolve().is_relative_to(read.resolve()):
-            raise BadInputError(f"--out must be outside the folders that are read, got {out}")
+    for name in ("outcomes", "rejects"):
+        check_apart(inputs, {"--out": inside(out, name)})
+    if (place := local_path(out)) is not None:
+        check_folder(place)

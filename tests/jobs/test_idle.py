@@ -271,6 +271,47 @@ def test_the_command_runs_either_engine(
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_missing_parts_fail_the_run(
+    form: str,
+    one_session: None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An executor may write to its own disk; the result of the earlier run stays."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark.sql import DataFrameWriter
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.csv").write_text("k,t\na,1\nb,2\nb,50\n")
+    if form == "parquet":
+        (tmp_path / "in" / "0.csv").unlink()
+        table = pa.table({"k": ["a", "b", "b"], "t": [1, 2, 50]})
+        pq.write_table(table, tmp_path / "in" / "0.parquet")
+    (tmp_path / "idle.csv").write_text("earlier")
+    write_parts = DataFrameWriter.parquet
+
+    def lose_all_parts(writer: DataFrameWriter, path: str) -> None:
+        write_parts(writer, path)
+        for part in Path(path).glob("part-*"):
+            part.unlink()
+
+    monkeypatch.setattr(DataFrameWriter, "parquet", lose_all_parts)
+    arguments = ["idle", str(tmp_path / "in"), "--key", "k", "--time", "t", "--timeout", "30"]
+
+    code = run([*arguments, "--engine", "spark", "--out", str(tmp_path / "idle.csv")])
+
+    printed = capsys.readouterr()
+    assert (code, printed.out) == (1, "")
+    assert "rows were written, 0 can be read back: driver and executors must share" in printed.err
+    assert (tmp_path / "idle.csv").read_text() == "earlier"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["idle.csv", "in"]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
 def test_spark_reads_parquet_itself_by_the_same_rules(
     one_session: None,
     tmp_path: Path,

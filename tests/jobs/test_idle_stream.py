@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 from aiowheel.cli import run
 from aiowheel.cli._idle_file import summarize
 from aiowheel.errors import BadInputError
-from aiowheel.readers import LATEST_TIME, Inputs, TimedRows, TimeFormat, Unit, time_parser
+from aiowheel.readers import LATEST_TIME, Inputs, Reject, TimedRows, TimeFormat, Unit, time_parser
 from aiowheel.recipes._idle_trace import idle_events
 
 from .conftest import FACTS
@@ -22,7 +23,7 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aiowheel.jobs.idle.touch_files import TouchFiles
+from aiowheel.jobs.idle.touch_files import TouchFiles, _RejectsFile
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.packs import unpack
 
@@ -246,6 +247,38 @@ def test_a_wrong_time_does_not_move_the_watermark(tmp_path: Path) -> None:
     (reject,) = pq.read_table(tmp_path / "rejects").to_pylist()
     assert reject["reason"].startswith("time '9999999999' is beyond ")
     assert (reject["source"], reject["line"], reject["used"]) == (str(file), 3, False)
+
+
+def test_a_repeated_file_without_rejects_has_no_file_of_rejects(tmp_path: Path) -> None:
+    """The first attempt rejected a row that the next run, with a later `--latest`, uses."""
+    file = tmp_path / "a.csv"
+    write_rows(file, [(5, "a"), (50, "a")])
+    paths = pa.RecordBatch.from_pydict({"path": [f"file:{file}"]})
+    for latest, count in ((10, 1), (100, 0)):
+        files = replace(touch_files(Unit.S), latest=latest)
+        rows = [
+            row
+            for batch in files.reader(tmp_path / "rejects", 16)(iter([paths]))
+            for row in batch.to_pylist()
+        ]
+        assert rows[-1]["rejected"] == count
+        assert len(list((tmp_path / "rejects").iterdir())) == count
+
+
+def test_two_attempts_of_a_task_write_no_common_file(tmp_path: Path) -> None:
+    """Of a slow task Spark starts a second attempt, and kills one when the other has ended."""
+    rejects = [Reject("a.csv", line, "bad", "x" * 9, used=False) for line in range(10_001)]
+    first, second = (_RejectsFile(tmp_path / "a.csv", tmp_path / "rejects") for _ in range(2))
+    with pytest.raises(KeyboardInterrupt), second:
+        with first:
+            for each in rejects:
+                first.put(each)
+            for each in rejects[:10_000]:
+                second.put(each)
+        raise KeyboardInterrupt
+
+    (file,) = (tmp_path / "rejects").iterdir()
+    assert pq.read_table(file)["line"].to_pylist() == list(range(10_001))
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"job": "id'])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aiowheel.errors import MissingExtraError
+from aiowheel.errors import AiowheelError, MissingExtraError
 from aiowheel.jobs.spark.java import Java, find_java, spark_java_home
 
 pytestmark = pytest.mark.one_build
@@ -78,6 +78,48 @@ def test_a_java_home_without_java_is_skipped(
 def test_without_any_java_the_extra_is_named() -> None:
     """The error names the command that installs a Java."""
     with pytest.raises(MissingExtraError, match=r"pip install 'aiowheel\[spark-java\]'"):
+        find_java()
+
+
+@pytest.mark.posix
+def test_options_that_no_java_accepts_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another Java would fail in the same way: the error is Java's answer, and no package."""
+    for name in ("home", "path"):
+        program = tmp_path / name / "bin" / "java"
+        program.parent.mkdir(parents=True)
+        program.write_text(
+            "#!/bin/sh\necho 'Picked up JAVA_TOOL_OPTIONS: -XX:+Bad' >&2\n"
+            "echo \"Unrecognized VM option 'Bad'\" >&2\nexit 1\n"
+        )
+        program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(tmp_path / "path" / "bin"))
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+Bad")
+
+    with pytest.raises(AiowheelError) as raised:
+        find_java()
+
+    java = tmp_path / "home" / "bin" / "java"
+    assert str(raised.value) == (
+        f"Java does not start with JAVA_TOOL_OPTIONS: {java}: Unrecognized VM option 'Bad'"
+    )
+
+
+@pytest.mark.posix
+def test_a_java_that_fails_by_itself_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the program of macOS without a Java: the package of a Java helps."""
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'Unable to locate a Java Runtime.' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
+
+    with pytest.raises(MissingExtraError):
         find_java()
 
 

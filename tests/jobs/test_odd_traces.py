@@ -412,6 +412,21 @@ def test_spark_names_a_bad_file(
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.parametrize("bad", ["truncated gz", "damaged page"])
+def test_no_setting_lets_spark_skip_a_bad_file(
+    bad: str, spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Clusters may set it for other jobs; here the rows of the file would be missing silently."""
+    assert bad in BAD_FILES
+    spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+    try:
+        refused(bad, "spark", tmp_path, capsys)
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

@@ -176,6 +176,14 @@ def test_a_stream_stops_continues_and_is_flushed(
             ["--tick", "4000000000000"],
             "'--tick': Input should be less than or equal to 3600000000000",
         ),
+        (
+            ["--stream", "--shards", "100001"],
+            "'--shards': Input should be less than or equal to 100000",
+        ),
+        (
+            ["--stream", "--files-per-batch", "2147483648"],
+            "'--files-per-batch': Input should be less than or equal to 2147483647",
+        ),
         (["--format", "clf"], "'clf' is not one of 'parquet', 'ndjson', 'csv'"),
         (["--stream", "--out", "{events}/out"], "--out must be outside the watched folder, got"),
         (
@@ -185,8 +193,8 @@ def test_a_stream_stops_continues_and_is_flushed(
         (["--stream", "--checkpoint", "{file}"], "--checkpoint must be a folder, got"),
         (["--out", "{file}"], "out.txt is a file"),
         (["--out", "{file}/out"], "out.txt is a file"),
-        (["--out", "{events}/out"], "--out must be outside the folders that are read, got"),
-        (["--out", "{events}"], "--out must be outside the folders that are read, got"),
+        (["--out", "{events}/out"], "--out must be outside the tables that are read, got"),
+        (["--out", "{events}"], "--out must be outside the tables that are read, got"),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(

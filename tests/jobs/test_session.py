@@ -218,6 +218,27 @@ def test_a_command_runs_under_spark_submit(
         assert left == {"job.py", "touches.csv", "idle.csv"}
 
 
+@pytest.mark.posix
+def test_a_folder_for_temporary_files_may_have_blanks(needs_spark: None, tmp_path: Path) -> None:
+    """Spark splits the options of Java at blanks."""
+    code = f"""
+from aiowheel.jobs.spark.session import open_session
+with open_session({QUICK}) as spark:
+    print(spark._jvm.java.lang.System.getProperty("java.io.tmpdir"))
+    print(spark.range(3).count())
+"""
+    folder = tmp_path / 'a "b" c'
+    folder.mkdir()
+
+    done = run_python(code, {"TMPDIR": str(folder)})
+
+    assert done.returncode == 0, done.stderr
+    place, count = done.stdout.splitlines()
+    assert place.startswith(f"{folder}/aiowheel-spark-")
+    assert count == "3"
+    assert list(folder.iterdir()) == []
+
+
 def test_a_session_of_spark_connect_is_refused() -> None:
     """The error is one line, before anything starts."""
     pytest.importorskip("pyspark")
@@ -236,19 +257,40 @@ except AiowheelError as error:
 
 
 @pytest.mark.spark_cluster
-def test_the_collector_of_the_environment_is_replaced(needs_spark: None) -> None:
+@pytest.mark.parametrize("collector", ["G1", "Serial", "Z", "Shenandoah"])
+def test_the_collector_of_the_environment_is_replaced(needs_spark: None, collector: str) -> None:
     """Java refuses two collectors, so the session's choice replaces the one in the environment."""
     code = """
 from aiowheel.jobs.spark.session import open_session
 with open_session(driver_memory="512m") as spark:
     flags = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
-    print([flag for flag in flags if flag.endswith("GC")])
+    print([flag for flag in flags if flag.startswith("-XX:+Use") and flag.endswith("GC")])
 """
-    done = run_python(code, {"JAVA_TOOL_OPTIONS": "-XX:+UseG1GC"})
+    done = run_python(code, {"JAVA_TOOL_OPTIONS": f"-XX:+Use{collector}GC"})
 
     assert done.returncode == 0, done.stderr
-    expected = ["-XX:+UseG1GC", "-XX:-UseG1GC", "-XX:+UseParallelGC"]
+    expected = [f"-XX:+Use{collector}GC", "-XX:+UseParallelGC"]
     assert done.stdout.splitlines()[-1] == str(expected)
+
+
+@pytest.mark.spark_cluster
+def test_the_reason_of_java_is_shown(needs_spark: None) -> None:
+    """Java repeats the options of the environment on its first line."""
+    code = """
+from aiowheel.errors import AiowheelError
+from aiowheel.jobs.spark.session import open_session
+try:
+    with open_session(driver_memory="512m", java_options="-XX:+UseSerialGC -XX:+UseParallelGC"):
+        pass
+except AiowheelError as error:
+    print(error)
+"""
+    done = run_python(code, {"JAVA_TOOL_OPTIONS": "-Dsome.setting=1"})
+
+    assert done.stdout == (
+        "Java could not start Spark: Error occurred during initialization of VM "
+        "Multiple garbage collectors selected\n"
+    ), done.stderr
 
 
 @pytest.mark.thorough

@@ -130,6 +130,21 @@ def test_missing_parts_fail_the_batch(
     assert [path.name for path in sink.folder.iterdir()] == ["batch_id=000000"]
 
 
+@pytest.mark.posix
+def test_a_link_to_a_folder_stays(spark: "SparkSession", tmp_path: Path) -> None:
+    """The folder that it points to is replaced."""
+    from aiowheel.jobs.spark.targets import write_rows
+
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    for values in ((1, 2), (3,)):
+        assert write_rows(numbers(spark, *values), str(tmp_path / "link"), key=["n"]) == len(values)
+
+    assert pq.read_table(tmp_path / "real")["n"].to_pylist() == [3]
+    assert (tmp_path / "link").is_symlink()
+    assert {path.name for path in tmp_path.iterdir()} == {"real", "link"}
+
+
 def files(folder: Path) -> dict[str, list[list[int]]]:
     """Return the rows of each file, by the file's folder."""
     found: dict[str, list[list[int]]] = {}
@@ -192,6 +207,15 @@ def test_many_rows_are_several_files(spark: "SparkSession", tmp_path: Path) -> N
     assert sorted(n for part in parts for n in part) == list(range(100_000))
 
 
+@pytest.fixture(params=["static", "dynamic"])
+def overwrite_mode(spark: "SparkSession", request: pytest.FixtureRequest) -> Iterator[None]:
+    """Set what `overwrite` means for a folder of partitions, as clusters do."""
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", request.param)
+    yield
+    spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+
+
+@pytest.mark.usefixtures("overwrite_mode")
 def test_days_on_an_object_store(spark: "SparkSession", tmp_path: Path) -> None:
     """The file `_SUCCESS` is that of all days of a batch, and a complete batch stays."""
     from aiowheel.jobs.spark.hadoop import HadoopFolders, read_whole_folders

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aiowheel.cli import run
+from aiowheel.cli._idle_stream_report import StreamTally, stream_report
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.readers import Format, TimeFormat, Unit
 
@@ -396,6 +397,13 @@ def test_the_files_of_a_batch_are_those_between_two_offsets(tmp_path: Path) -> N
     refuse_missing_files(NO_SPARK, tmp_path / "checkpoint", 1)
 
 
+def test_a_topic_may_have_the_name_of_an_offset(tmp_path: Path) -> None:
+    """A topic has no files."""
+    write_checkpoint(tmp_path, {0: '{"logOffset":{"0":5}}'}, {})
+
+    assert files_of_batch(tmp_path, 0) == set()
+
+
 @pytest.mark.parametrize("name", ["offsets/0", "sources/0/0"])
 def test_a_damaged_log_is_named(name: str, tmp_path: Path) -> None:
     """A loss of power can leave such a log."""
@@ -514,6 +522,43 @@ def test_other_shards_are_refused(tmp_path: Path) -> None:
         stream.checkpoint.open(stream.settings)
         with pytest.raises(BadInputError, match="was made with shards 16, not 32: go on with that"):
             stream.checkpoint.check(replace(stream, shards=32).settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "legal"),
+    [
+        ("spark.sql.streaming.noDataMicroBatches.enabled", "false", "true"),
+        ("spark.sql.streaming.multipleWatermarkPolicy", "max", "min"),
+    ],
+)
+def test_settings_that_would_lose_outcomes_are_refused(
+    name: str, value: str, legal: str, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Without micro-batches for the watermark alone, a drained stream would leave keys open."""
+    stream = idle_stream(tmp_path)
+    stream.folder.mkdir()
+    (stream.folder / "0.csv").write_text("key,t\na,1\n")
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, value)
+    try:
+        with pytest.raises(BadInputError, match=f"{name} must be {legal} for streams, got {value}"):
+            StreamRun(stream, spark).run(Until.DRAINED)
+    finally:
+        spark.conf.set(name, before)
+    assert not stream.checkpoint.end_begun()
+
+
+def test_the_report_counts_events_of_finished_batches_alone(tmp_path: Path) -> None:
+    """A stop may interrupt a micro-batch after its events; the next run counts them again."""
+    stream = idle_stream(tmp_path)
+    (tmp_path / "ck" / "commits").mkdir(parents=True)
+    (tmp_path / "ck" / "commits" / "0").touch()
+    stream.written.update({0: 3, 1: 4})
+    tally = StreamTally(lambda *_: None)
+
+    report = stream_report(stream, str(tmp_path / "out"), Until.STOPPED, tally, 1.0)
+
+    assert report.idle_events == 3
 
 
 def progress(batch: int, operations: int, events: int, *taken: tuple[int, int]) -> Any:

@@ -1,5 +1,6 @@
 """The transforms on a session of the caller: batch and stream, among other queries."""
 
+import os
 import random
 import re
 import textwrap
@@ -153,6 +154,65 @@ def test_a_stream_finds_what_the_batch_finds(spark: "SparkSession", tmp_path: Pa
     ]
     assert set(result) == expected(rows)
     assert len(result) == len(set(result))
+
+
+def test_a_row_of_a_stream_at_the_bound_keeps_its_key_alive(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """It comes a file later, exactly *watermark* behind the newest row and exactly at `fire`."""
+    from aiowheel.jobs import idle_events
+
+    parts = [[("k", 65), ("newest", 100)], [("k", 95)], [("flush", 10_000)]]
+    arriving = tmp_path / "arriving"
+    arriving.mkdir()
+    for number, part in enumerate(parts):
+        columns = {"who": [key for key, _ in part], "at": [moment(second) for _, second in part]}
+        schema = pa.schema([("who", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+        pq.write_table(pa.table(columns, schema), arriving / f"{number}.parquet")
+        os.utime(arriving / f"{number}.parquet", (1e9 + number, 1e9 + number))
+    stream = (
+        spark.readStream.schema("who string, at timestamp")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(arriving))
+    )
+
+    query = (
+        idle_events(stream, key="who", time="at", timeout=TIMEOUT, watermark=5)
+        .writeStream.format("memory")
+        .queryName("at_the_bound")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(100)
+
+    found = [
+        (key, second_of(last), second_of(fire))
+        for key, last, fire in collected(spark.table("at_the_bound"))
+    ]
+    assert sorted(found) == [("k", 95, 125), ("newest", 100, 130)]
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_a_time_beyond_64_bits_is_an_error(
+    spark: "SparkSession", ansi: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without ANSI mode Spark would go on with a negative time; nothing is logged beside it."""
+    from pyspark.errors import PySparkException
+
+    from aiowheel.jobs import idle_events
+
+    latest = 2**63 - 1 - TIMEOUT
+    rows = spark.createDataFrame([("a", latest), ("b", latest + 1)], "who string, at bigint")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        found = idle_events(rows, key="who", time="at", timeout=TIMEOUT)
+        assert collected(found.where("key = 'a'")) == [("a", latest, 2**63 - 1)]
+        with pytest.raises(PySparkException, match=f"at most {latest} .*, got {latest + 1}"):
+            found.collect()
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert "ContextLogger" not in capsys.readouterr().err
 
 
 def test_operations_end_as_in_a_purgatory(spark: "SparkSession") -> None:

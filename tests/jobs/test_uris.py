@@ -8,9 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from aiowheel.cli._destination import check_apart
 from aiowheel.errors import BadInputError, MissingExtraError
 from aiowheel.jobs.spark.connectors import connector_settings, missing_connectors
-from aiowheel.jobs.spark.uris import Folder, Place, Table, Topic, inside, parse_uri, whole_uri
+from aiowheel.jobs.spark.uris import (
+    Folder,
+    Place,
+    Table,
+    Topic,
+    inside,
+    is_inside,
+    parse_uri,
+    whole_uri,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,6 +83,54 @@ def test_tables_of_one_place_have_separate_names() -> None:
     assert inside("found/", "outcomes") == "found/outcomes"
     assert inside("delta:s3a://lake/found", "rejects") == "delta:s3a://lake/found/rejects"
     assert inside("kafka://a:1/found", "outcomes") == "kafka://a:1/found.outcomes"
+
+
+@pytest.mark.parametrize(
+    ("uri", "outer", "is_so"),
+    [
+        ("s3a://lake/a/b", "s3a://lake/a", True),
+        ("s3a://lake/a/", "s3a://lake/a", True),
+        ("s3a://lake/ab", "s3a://lake/a", False),
+        ("s3a://lake/a", "s3a://lake/a/b", False),
+        ("delta:s3a://lake/a", "s3a://lake/a", True),
+        ("file:///x/../x/a", "/x", True),
+        ("kafka://a:1/found", "kafka://a:1/found", True),
+        ("kafka://a:1/found", "kafka://a:1/foun", False),
+        ("kafka://a:1/found", "/found", False),
+    ],
+)
+def test_a_place_may_lie_inside_another_one(uri: str, outer: str, *, is_so: bool) -> None:
+    """Only whole names count."""
+    assert is_inside(uri, outer) is is_so
+
+
+@pytest.mark.parametrize(
+    ("out", "rejects", "are_replaced", "reason"),
+    [
+        ("s3a://lake/x/in", None, False, "--out must be outside the tables that are read, got"),
+        ("s3a://lake/x/in/out", None, False, "--out must be outside the tables that are read"),
+        ("s3a://lake/x", None, True, "--out must be outside the tables that are read"),
+        ("s3a://lake/x", None, False, ""),
+        ("s3a://lake/out", "s3a://lake/x/in/bad", False, "--rejects must be outside the tables"),
+        ("delta:/out", "delta:/out", False, "--rejects must be apart from the other outputs, got"),
+        ("/out/events", "/out", True, "--rejects must be apart from the other outputs"),
+        ("/out", "/out/bad", True, ""),
+        ("/out", "/bad", True, ""),
+    ],
+)
+def test_results_do_not_replace_each_other_or_the_input(
+    out: str, rejects: str | None, *, are_replaced: bool, reason: str
+) -> None:
+    """A job that overwrites a folder deletes what is inside it."""
+    outputs = {"--out": out} | ({} if rejects is None else {"--rejects": rejects})
+    outputs = {
+        option: uri.replace("s3a://out", "s3a://lake/out") for option, uri in outputs.items()
+    }
+    if not reason:
+        check_apart(["s3a://lake/x/in"], outputs, are_replaced=are_replaced)
+        return
+    with pytest.raises(BadInputError, match=reason):
+        check_apart(["s3a://lake/x/in"], outputs, are_replaced=are_replaced)
 
 
 @pytest.mark.posix

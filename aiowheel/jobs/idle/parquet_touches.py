@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel._printable import is_unicode
 from aiowheel.jobs.idle.batch import FoundIdle, column_named
+from aiowheel.jobs.spark.sources import NO_FILE_SKIPPED
 from aiowheel.readers import Format, Piece, Reject, Tally, TimedRows, raw_text
 from aiowheel.readers._inputs import HIDDEN
 
@@ -80,7 +81,8 @@ class ParquetTouches:
     @classmethod
     def of(cls, spark: SparkSession, paths: Sequence[Path], key: str, rows: TimedRows) -> Self:
         """Plan reading files by the rules of *rows*; *key* is that of `key_that_spark_reads`."""
-        table = spark.read.parquet(*(str(path.resolve()) for path in paths)).select(
+        reader = spark.read.options(**NO_FILE_SKIPPED)
+        table = reader.parquet(*(str(path.resolve()) for path in paths)).select(
             column_named(key).cast("string").alias("key"),
             column_named(rows.time).cast("bigint").alias("t"),
             F.col("_metadata.file_path").alias("source"),

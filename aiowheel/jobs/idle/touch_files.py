@@ -5,6 +5,7 @@ named by the path of the input. A task that Spark repeats replaces its file.
 """
 
 import hashlib
+import secrets
 import time as clock
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -120,12 +121,15 @@ class TouchFiles:
 
 
 class _RejectsFile:
-    """The file of the rejects of one input file; it is created only if there are rejects."""
+    """The file of the rejects of one input file; it exists only if there are rejects.
+
+    Spark may run two attempts of a task at the same time, so each writes its own hidden file.
+    """
 
     def __init__(self, path: Path, folder: Path) -> None:
         name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
         self._place = folder / f"{name}.parquet"
-        self._hidden = folder / f".{name}.tmp"
+        self._hidden = folder / f".{name}.{secrets.token_hex(8)}.tmp"
         self._rows: list[Reject] = []
         self._writer: pq.ParquetWriter | None = None
 
@@ -149,11 +153,17 @@ class _RejectsFile:
         self._rows = []
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and self._rows:
-            self._write()
-        if self._writer is not None:
-            self._writer.close()
-            self._hidden.replace(self._place) if kind is None else self._hidden.unlink()
+        try:
+            if kind is None and self._rows:
+                self._write()
+            if self._writer is not None:
+                self._writer.close()
+            if kind is None and self._writer is not None:
+                self._hidden.replace(self._place)
+            elif kind is None:  # an earlier attempt may have had other limits of the times
+                self._place.unlink(missing_ok=True)
+        finally:
+            self._hidden.unlink(missing_ok=True)
 
 
 def _packed(

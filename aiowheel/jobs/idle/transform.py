@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 _TIMESTAMPS: Final = ("timestamp", "timestamp_ntz")
-_MOST: Final = 2**62  # the sum of a time and a timeout must fit into 64 bits
+_MOST: Final = 2**62  # leaves as much to the times: the sum of both must fit into 64 bits
+_LONGEST: Final = 2**63 - 1
 
 
 def idle_events(
@@ -35,7 +36,8 @@ def idle_events(
     Args:
         df: A batch or streaming DataFrame, of any session.
         key: Name of the key column, of any type that Spark groups by.
-        time: Name of the time column: integers of any unit, or timestamps.
+        time: Name of the time column: integers of any unit, or timestamps. The sum of a time and
+            *timeout* must fit into 64 bits; otherwise the query fails.
         timeout: Above 0. For integer times, a whole number of their unit; for timestamps, seconds
             or a timedelta, to the microsecond.
         watermark: How far a row of a stream may lie behind the newest one, in seconds or as a
@@ -69,18 +71,26 @@ def idle_events(
     if watermark is not None:
         raise ValueError(f"watermark must be None for a batch, got {safe_repr(watermark)}")
     if types[time] in _TIMESTAMPS:
-        return _by_next_row(rows, F.expr(f"interval '{_micros('timeout', timeout)}' microsecond"))
+        span = F.expr(f"interval '{_micros('timeout', timeout)}' microsecond")
+        return _by_next_row(rows, F.col("last") + span)
     if types[time] not in _INTEGERS:
         raise TypeError(
             f"time must name a column of integers or timestamps, got {time!r} of {types[time]}"
         )
-    span = F.lit(checked_int("timeout", timeout, 1, _MOST)).cast("bigint")
-    return _by_next_row(rows.withColumn("last", F.col("last").cast("bigint")), span)
+    units = checked_int("timeout", timeout, 1, _MOST)
+    return _by_next_row(rows.withColumn("last", F.col("last").cast("bigint")), _later(units))
 
 
-def _by_next_row(rows: DataFrame, span: Column) -> DataFrame:
+def _later(span: int) -> Column:
+    """Return ``last`` plus *span*; an overflow is an error, also without Spark's ANSI mode."""
+    last, latest = F.col("last"), _LONGEST - span
+    text = f"time must be at most {latest} with the timeout {span}, got "
+    error = F.raise_error(F.concat(F.lit(text), last.cast("string")))
+    return F.when(last <= F.lit(latest), last + F.lit(span)).otherwise(error)
+
+
+def _by_next_row(rows: DataFrame, fire: Column) -> DataFrame:
     following = F.lead("last").over(Window.partitionBy("key").orderBy("last"))
-    fire = F.col("last") + span
     return (
         rows.withColumn("following", following)
         .where(is_idle(fire, F.col("following")))
@@ -90,8 +100,10 @@ def _by_next_row(rows: DataFrame, span: Column) -> DataFrame:
 
 def _by_session(rows: DataFrame, timeout: Delay, watermark: Delay | None) -> DataFrame:
     if watermark is not None:
-        late = _micros("watermark", watermark, least=0)
-        rows = rows.withWatermark("last", f"{late} microseconds")
+        # Spark counts in milliseconds and ends a session at the watermark itself: without one more,
+        # a row exactly *watermark* behind the newest one could not keep its key alive.
+        late_ms = -(-_micros("watermark", watermark, least=0) // 1_000) + 1
+        rows = rows.withWatermark("last", f"{late_ms} milliseconds")
     # Two rows exactly the gap apart share a session: the tie keeps the key alive.
     gap = f"{_micros('timeout', timeout)} microseconds"
     session = F.session_window("last", gap).alias("session")

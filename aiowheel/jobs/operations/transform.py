@@ -28,6 +28,8 @@ from aiowheel.jobs.operations.frames import (
 from aiowheel.jobs.operations.schemas import OUTCOMES
 from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
 from aiowheel.jobs.operations.shard import LONGEST_TICK
+from aiowheel.jobs.spark.stream_run import MOST_SHARDS
+from aiowheel.jobs.spark.stream_settings import STATE, check_settings
 from aiowheel.jobs.spark.watermark import DAY_MS
 from aiowheel.readers import Unit
 from aiowheel.rules import COMPLETED, EXPIRED, NEVER
@@ -37,10 +39,7 @@ if TYPE_CHECKING:
 
 _OPTIONAL: Final = ("thresholds", "mode", "deadline", "value")
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
-_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
-_ROCKS: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _LONGEST_LATENESS_MS: Final = 31_536_000_000  # a year, as on the command line
-_MOST_SHARDS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,8 @@ def settle_operations(
         TypeError: A column has another type, or *unit* is missing for streams.
         ValueError: A column is missing, a value is out of range, only one table is a stream, *unit*
             or *watermark* is given for batches, *watermark* is missing for streams, or the session
-            of the streams does not keep state in RocksDB.
+            of the streams does not keep state in RocksDB, or has another
+            ``spark.sql.streaming.multipleWatermarkPolicy`` than ``min``.
         AiowheelError: The streams use Spark Connect in PySpark 4.0, which lacks transformWithState.
 
     Cost: for batches, two passes over each table for its size, then one join that shuffles each key
@@ -167,10 +167,8 @@ def _settling(
         raise ValueError(
             f"watermark must be from 0 s to a year for streams, got {safe_repr(watermark)}"
         )
-    provider = operations.sparkSession.conf.get(_PROVIDER)
-    if provider != _ROCKS:  # Spark's own error comes later and is a page long
-        raise ValueError(f"{_PROVIDER} must be {_ROCKS} for streams, got {provider}")
-    checked_int("shards", shards, 1, _MOST_SHARDS)
+    check_settings(operations.sparkSession, STATE)
+    checked_int("shards", shards, 1, MOST_SHARDS)
     return Settling(tick, Unit(str(unit)), late_ms, shards, None)
 
 

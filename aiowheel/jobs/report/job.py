@@ -23,6 +23,7 @@ from aiowheel.jobs.report.origin import origin_of
 from aiowheel.jobs.report.page import write_page
 from aiowheel.jobs.report.tables import report_tables
 from aiowheel.jobs.report.trace_check import check_trace
+from aiowheel.jobs.spark.sources import NO_FILE_SKIPPED
 from aiowheel.jobs.spark.uris import Table, Topic, local_path, parse_uri, spark_path
 from aiowheel.trace import TRACE_COLUMNS
 
@@ -117,12 +118,13 @@ def read_trace_frame(trace_folder: str | os.PathLike[str], spark: SparkSession) 
     place = parse_uri(str(trace_folder))
     if isinstance(place, Topic):
         raise BadInputError(f"{trace_folder}: a trace is a folder of Parquet or a Delta table")
+    reader = spark.read.options(**NO_FILE_SKIPPED)
     if isinstance(place, Table):
         frame = spark.read.format("delta").load(place.folder.path)
     elif (folder := local_path(str(trace_folder))) is not None:
-        frame = spark.read.parquet(*map(spark_path, check_trace(folder)))
+        frame = reader.parquet(*map(spark_path, check_trace(folder)))
     else:
-        frame = spark.read.parquet(place.pattern)
+        frame = reader.parquet(place.pattern)
     for column in TRACE_COLUMNS:
         if column.name not in frame.columns:
             raise BadInputError(f"{trace_folder}: not a trace: no column {column.name!r}")

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from aiowheel.errors import MissingExtraError
+from aiowheel.errors import AiowheelError, MissingExtraError
 
 _OLDEST = 17
 _SPARK_FLAG = "--add-modules=jdk.incubator.vector"
+#: Variables with options for every Java; a bad one makes all of them fail.
+_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _SETTING = re.compile(r"^\s*(java\.(?:home|version|specification\.version)) = (.+)$", re.MULTILINE)
 
 # The shim passes on all arguments except one flag. With the flag a full Java prints a warning on
@@ -60,14 +62,31 @@ def find_java() -> Java:
 
     Raises:
         MissingExtraError: No Java was found; the text names a package that installs one.
+        AiowheelError: A Java was found, but does not start with the options of the environment.
 
     Cost: starts each candidate once, which takes about 0.2 s.
     """
+    failures: list[str] = []
     for program, origin in _candidates():
-        java = _probe(program, origin)
+        try:
+            java = _probe(program, origin)
+        except subprocess.CalledProcessError as error:
+            failures.append(f"{program}: {' '.join(java_answer(error.stderr)[:2])}")
+            continue
         if java is not None:
             return java
+    if failures and (given := [name for name in _OPTIONS if os.environ.get(name)]):
+        raise AiowheelError(f"Java does not start with {', '.join(given)}: {failures[0]}")
     raise MissingExtraError("spark-java")
+
+
+def java_answer(printed: str) -> list[str]:
+    """Return the lines that Java printed, without those that only repeat the options given to it.
+
+    These come first, one for each variable of the environment and for each start.
+    """
+    lines = [line.strip() for line in printed.splitlines()]
+    return [line for line in lines if line and not re.match(r"(NOTE: )?Picked up ", line)]
 
 
 def spark_java_home(java: Java) -> Path:
@@ -101,6 +120,11 @@ def _candidates() -> Iterator[tuple[Path, str]]:
 
 
 def _probe(program: Path, origin: str) -> Java | None:
+    """Return a Java that is recent enough; None if there is none, or an older one.
+
+    Raises:
+        CalledProcessError: Java does not start.
+    """
     try:
         answer = subprocess.run(  # noqa: S603 - the user's own Java
             [program, "-XshowSettings:properties", "-version"],
@@ -110,7 +134,7 @@ def _probe(program: Path, origin: str) -> Java | None:
             timeout=30,
             check=True,
         )
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.TimeoutExpired):
         return None
     settings: dict[str, str] = dict(_SETTING.findall(answer.stderr))
     release = settings.get("java.specification.version", "")

@@ -82,6 +82,9 @@ def write_files(frame: DataFrame, path: str, by: Sequence[str], **options: str) 
     """
     rows = Observation()
     counted = frame.observe(rows, F.count(F.lit(1)).alias("rows"))
-    writer = counted.write.mode("overwrite").options(compression="zstd", **options)
+    # In mode "dynamic", which a cluster's settings may select, Spark would create no file _SUCCESS,
+    # and would keep the other days of an earlier attempt.
+    fixed = {"compression": "zstd", "partitionOverwriteMode": "static"}
+    writer = counted.write.mode("overwrite").options(**fixed, **options)
     writer.partitionBy(*by).parquet(path)
     return int(rows.get["rows"])

@@ -10,6 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.source_files import refuse_missing_files
 from aiowheel.jobs.spark.stream_run import Phase
+from aiowheel.jobs.spark.stream_settings import ENDING, check_settings
 
 
 def start_query(
@@ -30,7 +31,11 @@ def start_query(
         interval_ms: The time between the starts of two micro-batches while input may arrive.
         write: Called with the rows of each micro-batch and its number, after checking that the
             micro-batch's files exist: a missing file ends the query with an error.
+
+    Raises:
+        BadInputError: A setting of the session would make the result wrong.
     """
+    check_settings(rows.sparkSession, ENDING)
 
     def checked(frame: DataFrame, batch_id: int) -> None:
         if phase is not Phase.FINISH:

@@ -21,7 +21,7 @@ from aiowheel._signals import handled_by
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.jobs.spark.connectors import missing_connectors
 from aiowheel.jobs.spark.failures import explain_failure
-from aiowheel.jobs.spark.java import find_java, spark_java_home
+from aiowheel.jobs.spark.java import find_java, java_answer, spark_java_home
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -56,9 +56,9 @@ _FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 # The parallel collector takes a tenth less time for a large job than G1, whose pauses are shorter.
-# G1 is switched off by name because Java refuses to start with two collectors, and the environment
-# may select it.
-_THROUGHPUT = "-XX:-UseG1GC -XX:+UseParallelGC"
+# The others are switched off by name because Java refuses to start with two collectors, and the
+# environment may select one.
+_THROUGHPUT = "-XX:-UseG1GC -XX:-UseSerialGC -XX:-UseZGC -XX:-UseShenandoahGC -XX:+UseParallelGC"
 _ANSWER_SECONDS = 5.0
 _LAST_SECONDS = 20.0
 
@@ -118,7 +118,8 @@ def open_session(
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         _silence_loggers()
-        options = f"-Duser.timezone=UTC -Djava.io.tmpdir={folder} {java_options}".strip()
+        place = _quoted(f"-Djava.io.tmpdir={folder}")
+        options = f"-Duser.timezone=UTC {place} {java_options}".strip()
         defaults = _defaults(folder, app_name) | dict(connectors or {})
         of_java = {
             "spark.driver.memory": driver_memory,
@@ -239,9 +240,8 @@ def _startup_error(error: Exception, folder: Path) -> AiowheelError:
     printed = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     if missing := missing_connectors(printed):
         return AiowheelError(missing)
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
     # Java's last output is a stack trace; its first line may be the frame around the reason.
-    reason = " ".join(line for line in lines[:2] if not line.startswith("at "))
+    reason = " ".join(line for line in java_answer(printed)[:2] if not line.startswith("at "))
     return AiowheelError(f"Java could not start Spark: {reason or 'the reason is printed above'}")
 
 
@@ -366,6 +366,12 @@ def _property(value: str) -> str:
     return value.replace("\\", "\\\\")
 
 
+def _quoted(option: str) -> str:
+    """Return an option of Java as one word for Spark, which splits the options at blanks."""
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 def _configured_master(settings: str) -> str:
     """Return the master of the user's settings, as far as the environment depends on it."""
     submitted = _MASTER_FLAG.findall(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
@@ -412,7 +418,8 @@ def _linked_spark_home(folder: Path) -> dict[str, str]:
 
 def _silence_loggers() -> None:
     # PySpark logs each SQL error as a line of JSON in addition to raising it.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     # When Ctrl-C cancels a job, Py4J logs a traceback on the root logger itself, and another one.
     logging.getLogger().addFilter(_is_not_interrupt)
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)

@@ -66,6 +66,8 @@ class BatchFolders:
 def replace_folder(frame: DataFrame, place: Path, by: Sequence[str] = ()) -> int:
     """Write *frame* as Parquet next to *place*, then move it there; no rows create no folder.
 
+    A link stays: the folder that it points to is replaced.
+
     Args:
         frame: The rows.
         place: The folder.
@@ -80,12 +82,13 @@ def replace_folder(frame: DataFrame, place: Path, by: Sequence[str] = ()) -> int
 
     Cost: one action on *frame*.
     """
-    place = place.absolute()  # Spark would read text before a colon as a URI scheme
+    # Absolute, because Spark would read text before a colon as a URI scheme.
+    place = Path(os.path.realpath(place))
     place.parent.mkdir(parents=True, exist_ok=True)
     hidden = place.with_name(f".{place.name}.tmp")
     try:
         count = write_files(frame, str(hidden), by)
-        _compare(place, count, _rows_in(hidden))
+        check_rows_in(hidden, place, count)
         if count:
             _force_to_disk(hidden)
         # For a repeated batch, the folder of its number holds the same rows.
@@ -97,19 +100,24 @@ def replace_folder(frame: DataFrame, place: Path, by: Sequence[str] = ()) -> int
     return count
 
 
-def _rows_in(folder: Path) -> int:
-    """Return the number of rows that the driver can read; an unreadable part counts as 0."""
+def check_rows_in(folder: Path, place: Path, written: int) -> None:
+    """Check that the driver can read the rows that the executors have written to *folder*.
+
+    Args:
+        folder: The folder of Parquet; an unreadable part has no rows.
+        place: The place of the result, for the error.
+        written: The number of rows.
+
+    Raises:
+        AiowheelError: The numbers differ.
+    """
     rows = 0
     for file in folder.rglob("*.parquet"):
         with contextlib.suppress(OSError, pa.ArrowException):
             rows += int(pq.read_metadata(file).num_rows)
-    return rows
-
-
-def _compare(place: Path, written: int, found: int) -> None:
-    if found != written:
+    if rows != written:
         raise AiowheelError(
-            f"{place}: {written:,} rows were written, {found:,} can be read back: driver and "
+            f"{place}: {written:,} rows were written, {rows:,} can be read back: driver and "
             "executors must share the disk of the output"
         )
 

@@ -69,7 +69,9 @@ def _offsets(checkpoint: Path, batch_id: int) -> list[int]:
         return []
     lines = _lines(file)[1:]  # the first line after the version describes the batch
     offsets = [{} if line == "-" else _parsed(file, line) for line in lines]
-    return [int(offset.get("logOffset", -1)) for offset in offsets]
+    # A topic named logOffset has its partitions under this key.
+    ends = [offset.get("logOffset") for offset in offsets]
+    return [end if isinstance(end, int) else -1 for end in ends]
 
 
 def _files_in(log: Path, number: int) -> Iterator[str]:

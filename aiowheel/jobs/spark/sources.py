@@ -34,8 +34,10 @@ from aiowheel.jobs.spark.values import (
 from aiowheel.readers import Format
 
 _LONGEST_AGE: Final = "36500d"  # Spark silently ignores files a week older than the newest one
+#: A cluster's settings may let Spark skip damaged and missing files, whose rows would be lost.
+NO_FILE_SKIPPED: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 #: Otherwise Spark ignores files in subfolders, or derives columns from the subfolders' names.
-_WHOLE_FOLDER: Final = {"recursiveFileLookup": "true"}
+_WHOLE_FOLDER: Final = {"recursiveFileLookup": "true", **NO_FILE_SKIPPED}
 _NUMBER: Final = r"^-?[0-9]{1,19}$"
 #: The columns of Spark's source ``binaryFile``.
 BINARY_FILES_DDL: Final = "path string, modificationTime timestamp, length bigint, content binary"

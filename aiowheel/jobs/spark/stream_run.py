@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from aiowheel.jobs.spark.checkpoint import Checkpoint
 
 INTERVAL_MS: Final = 500  #: between the starts of two micro-batches, by default
+MOST_SHARDS: Final = 100_000
 # Far below the time of a hundred micro-batches; Spark keeps the reports of no more than those.
 _LOOK_SECONDS: Final = 1
 _ATTEMPTS = 4  # as Spark's own default for a task, spark.task.maxFailures
@@ -107,7 +108,8 @@ class StreamRun:
             The reason for the end; `Until.STOPPED` after `stop`.
 
         Raises:
-            BadInputError: The checkpoint belongs to another stream, or a file is bad.
+            BadInputError: The checkpoint belongs to another stream, a file is bad, or a setting of
+                the session would make the result wrong.
             PySparkException: Spark failed.
         """
         checkpoint = self._stream.checkpoint

@@ -64,6 +64,26 @@ def open_sink(
     return HadoopFolders(spark, place, is_new=not has_begun, time=time)
 
 
+def check_replaceable(uri: str) -> None:
+    """Refuse a folder on this machine that `write_rows` would delete with the files of others.
+
+    Raises:
+        BadInputError: The place is a file, or a folder with another file than those of a result.
+    """
+    place = parse_uri(uri)
+    folder = place.local if isinstance(place, Folder) else None
+    if folder is None or not folder.exists():
+        return
+    if not folder.is_dir():
+        raise BadInputError(f"{folder}: must be a folder for a table, and is a file")
+    for path in folder.rglob("*"):
+        if not (path.is_dir() or path.suffix in {".parquet", ".crc"} or path.name == "_SUCCESS"):
+            raise BadInputError(
+                f"{folder}: would be replaced, but holds {path.relative_to(folder)}, which is no "
+                "file of a result: choose another folder"
+            )
+
+
 def write_rows(
     frame: DataFrame, uri: str, *, key: Sequence[str], options: Mapping[str, str] | None = None
 ) -> int:
@@ -79,7 +99,7 @@ def write_rows(
         The number of rows.
 
     Raises:
-        BadInputError: The URI is invalid.
+        BadInputError: The URI is invalid, or see `check_replaceable`.
         AiowheelError: For a local folder, the number of rows read back differs from the number
             written; the folder stays unchanged.
     """
@@ -89,5 +109,6 @@ def write_rows(
     if isinstance(place, Table):
         return replace_table(frame, place)
     if place.local is not None:
+        check_replaceable(uri)
         return replace_folder(frame, place.local)
     return replace_files(frame, place)

@@ -113,6 +113,22 @@ def inside(uri: str, name: str) -> str:
     return f"{uri.rstrip('/')}/{name}"
 
 
+def is_inside(uri: str, outer: str) -> bool:
+    """Return whether *uri* names the place *outer*, or a place inside this folder.
+
+    A Delta table counts as the folder of its files.
+
+    Raises:
+        BadInputError: A URI is invalid.
+    """
+    if isinstance(parse_uri(uri), Topic) or isinstance(parse_uri(outer), Topic):
+        return uri == outer
+    path, folder = (
+        f"{whole_uri(each).removeprefix('delta:').rstrip('/')}/" for each in (uri, outer)
+    )
+    return path.startswith(folder)
+
+
 def whole_uri(uri: str) -> str:
     """Return the canonical URI of a place; for a local folder, its path without links.
 

@@ -34,6 +34,9 @@ _SPARK_TYPES: Final = {
 }
 _TABLES: Final = {"touches": TOUCHES, "operations": OPERATIONS, "events": EVENTS}
 
+_HIGH: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}"
+_LOW: Final = r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+
 _BROKEN: Final = "_broken"
 _JSON_OPTIONS: Final = {
     "mode": "PERMISSIVE",
@@ -107,11 +110,21 @@ def parse_json(rows: DataFrame, schema: pa.Schema) -> DataFrame:
     # Spark parses an array as its first element, and ignores text after an object.
     objects = F.json_array_length(F.concat(F.lit("["), "text", F.lit("]")))
     is_one = F.ltrim("text").startswith("{") & (F.coalesce(objects, F.lit(0)) == 1)
-    # Replacing invalid bytes could make two different keys equal.
+    # Replacing invalid bytes, or halves of a character, could make two different keys equal.
     is_text = F.coalesce(F.is_valid_utf8(F.col("value").cast("string")), F.lit(False))
+    is_text &= ~_has_half_characters(text)
     is_row = F.col("_row").isNotNull() & F.col(f"_row.{_BROKEN}").isNull()
     unread = ~(is_text & is_one & is_row)
     return _unpacked(rows, schema, unread)
+
+
+def _has_half_characters(json_text: Column) -> Column:
+    r"""Return whether an escape such as ``\ud800`` is half of a pair, and so no character."""
+    # First without backslashes that are escaped themselves, then without the pairs.
+    escapes = F.regexp_replace(json_text, r"\\\\", " ")
+    single = F.regexp_replace(escapes, rf"{_HIGH}{_LOW}", " ")
+    # The first condition spares most values the other ones, which are slower.
+    return json_text.contains(r"\u") & single.rlike(rf"{_HIGH}|{_LOW}")
 
 
 def parse_avro(rows: DataFrame, table: str) -> DataFrame:
