@@ -180,8 +180,8 @@ class WheelDriver(LoopDriver):
     # --- firing -----------------------------------------------------------------------------
 
     def _timed_slice(self) -> None:
-        # uvloop reports a slow slice as one slow callback unless it raises. `_fire_noted` times each
-        # callback separately.
+        # uvloop reports a slow slice as one slow callback unless it raises. `_fire_noted` times
+        # each callback separately.
         self.run_slice()
         raise SliceTimed
 
