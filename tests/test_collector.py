@@ -22,6 +22,24 @@ from aiowheel.wheel import TimerEntry, TimingWheel
 
 HUNDRED = 100
 
+DROP_IN_A_COROUTINE = """
+import asyncio, sys, uvloop
+from aiowheel import Timer
+
+async def drop(is_closed):
+    timer = await Timer().__aenter__()
+    if is_closed:
+        await timer.aclose()
+
+async def main():
+    for _ in range(20):
+        await asyncio.create_task(drop(sys.argv[1] == "True"))
+
+with asyncio.Runner(loop_factory=uvloop.new_event_loop, debug=True) as runner:
+    runner.run(main())
+print("dropped")
+"""
+
 PROGRAM = (Path(__file__).parent / "_dropped.py").read_text()
 
 
@@ -84,6 +102,28 @@ def test_a_hundred_unclosed_timers_are_collected_once_their_loop_is_closed(loop:
         "unclosed event loop": 0,
         "unclosed <Timer": HUNDRED,
     }
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "unclosed"])
+def test_a_timer_that_a_returning_coroutine_drops_is_finalized_in_a_frame(
+    *, is_closed: bool
+) -> None:
+    """In debug mode uvloop asks for the current frame, and CPython 3.12 made one of freed memory.
+
+    The program runs in its own process, because the fault ended the process.
+    """
+    pytest.importorskip("uvloop")
+
+    run = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "ignore", "-c", DROP_IN_A_COROUTINE, str(is_closed)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert run.stderr == ""
+    assert run.stdout == "dropped\n"
+    assert run.returncode == 0
 
 
 def test_a_hundred_loops_on_uvloop_that_never_ran_are_collected() -> None:

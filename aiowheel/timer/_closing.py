@@ -1,8 +1,8 @@
-"""The end of a timer's tasks. Rank 1.
+"""The end of a timer and of its tasks. Rank 1.
 
-This module is interpreted, like every coroutine that suspends: mypyc throws exceptions into an
-awaitable by a call that Python 3.12 deprecates. If warnings are errors, the warning would replace
-the cancellation.
+This module is interpreted. `close_timer` is, like every coroutine that suspends: mypyc throws
+exceptions into an awaitable by a call that Python 3.12 deprecates. If warnings are errors, the
+warning would replace the cancellation. `in_frame` exists because compiled code has no frame.
 """
 
 from __future__ import annotations
@@ -28,3 +28,13 @@ async def close_timer(
         await wait({driver_task.cancel()})  # awaiting the task would raise its cancellation here
     if tasks is not None:
         await tasks.join()
+
+
+def in_frame(finalize: Callable[[], None]) -> None:
+    """Call *finalize* in a frame of this module; compiled finalizers need it.
+
+    If the last reference was a local of a frame that has just returned, the interpreter's current
+    frame belongs to the C stack. uvloop calls `sys._getframe` in debug mode, and CPython 3.12 and
+    3.13 then make a frame object that soon points to freed memory.
+    """
+    finalize()

@@ -617,9 +617,9 @@ class DriverTask:
 
     def abandon(self) -> None:
         """End the task without waiting for it; finalizers call this in any thread."""
-        self._stopping = True
         loop = self._driver.own_loop
-        if not loop.is_closed():
+        if not self._stopping and not loop.is_closed():
+            self._stopping = True
             loop.call_soon_threadsafe(self._task.cancel, context=Context())
 
     def cancel(self) -> Task[None]:

@@ -15,7 +15,7 @@ from aiowheel._arguments import checked_choice, safe_repr
 from aiowheel._types import Clock, Count, Delay, Missed
 from aiowheel._units import delay_to_ns, ns_to_seconds
 from aiowheel.errors import ForeignLoopError, TimerClosedError
-from aiowheel.timer._closing import close_timer
+from aiowheel.timer._closing import close_timer, in_frame
 from aiowheel.timer._driver import (
     BoottimeDriver,
     Driver,
@@ -97,9 +97,11 @@ class Timer:
     def __del__(self) -> None:
         # Handles have no reference to the timer, so this runs even if a million are pending. The
         # links between them must be broken.
-        driver = getattr(self, "_driver", None)
-        if driver is None:
-            return
+        if getattr(self, "_driver", None) is not None:
+            in_frame(self._finalize)
+
+    def _finalize(self) -> None:
+        driver = cast(Driver, self._driver)
         unclosed = self._driver_task is not None and not driver.closed
         text = f"unclosed {self!r}" if unclosed else ""
         _close_anywhere(driver, cast(Threads, self._threads), cast(PeriodicTasks, self._tasks))
@@ -107,7 +109,7 @@ class Timer:
             self._driver_task.abandon()
         cast(PeriodicTasks, self._tasks).abandon()
         if unclosed:  # last, because this raises if warnings are errors
-            warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
+            warnings.warn(text, ResourceWarning, source=self, stacklevel=4)
 
     def __reduce_ex__(self, protocol: object) -> str:
         raise TypeError(f"{type(self).__name__} cannot be copied or pickled: it owns its deadlines")

@@ -54,7 +54,14 @@ def test_rows_that_a_stream_rejects_are_rejected(
 ) -> None:
     """A time outside the legal range has no place, and could end the run."""
     latest = LATEST_TIME - TIMEOUT
-    rows = [("a", 0), ("b", latest), ("a", -1), ("b", latest + 1), ("b", 2**63 - 1), ("", 3)]
+    rows: list[tuple[str | None, int | None]] = [
+        ("a", 0),
+        ("b", latest),
+        ("a", -1),
+        ("b", latest + 1),
+        ("b", 2**63 - 1),
+        ("", 3),
+    ]
     rows += [(None, 4), ("c", None)]
     (tmp_path / "in").mkdir()
     table = pa.table({"key": [key for key, _ in rows], "t": [t for _, t in rows]})
