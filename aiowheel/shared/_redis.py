@@ -542,8 +542,14 @@ def _is_of_replica(error: Exception) -> bool:
 
 
 def _is_reset(error: Exception) -> bool:
-    """Return whether *error* is that of uvloop for a write to a connection that was reset."""
-    return isinstance(error, RuntimeError) and "handler is closed" in str(error)
+    """Return whether *error* is that of an event loop for a write to a connection that was reset.
+
+    uvloop raises a RuntimeError. asyncio's `writelines` raised an AttributeError in Python 3.12 and
+    in 3.13 before its sixth release (python/cpython#136234).
+    """
+    if isinstance(error, RuntimeError):
+        return "handler is closed" in str(error)
+    return isinstance(error, AttributeError) and "_add_writer" in str(error)
 
 
 def _unavailable(error: Exception) -> StoreUnavailableError:

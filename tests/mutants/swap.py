@@ -72,7 +72,13 @@ def _inner(code: CodeType) -> list[CodeType]:
 
 def _alone(code: CodeType) -> CodeType:
     """Return code without line numbers and without the code objects that it defines."""
-    constants = tuple(
-        each.co_name if isinstance(each, CodeType) else each for each in code.co_consts
-    )
+
+    def placeless(constant: object) -> object:
+        if isinstance(constant, CodeType):
+            return constant.co_name
+        # Since Python 3.13, the body of a class stores its own first line.
+        is_line = constant == code.co_firstlineno and "__firstlineno__" in code.co_names
+        return "__firstlineno__" if is_line else constant
+
+    constants = tuple(placeless(each) for each in code.co_consts)
     return code.replace(co_consts=constants, co_linetable=b"", co_firstlineno=1)
