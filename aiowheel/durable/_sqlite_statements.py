@@ -83,10 +83,11 @@ _INSERT: Final = (
     "VALUES (?, ?, ?, ?, 1, 0, nullif(?, ''), ?) ON CONFLICT (name) DO NOTHING"
 )
 _REPLACE: Final = (
-    "UPDATE aiowheel_timers SET handler = ?1, due_us = ?2, gen = gen + 1, attempt = 0, "
-    "recurrence = ?3, first_due_us = NULL, fire_id = NULL, payload = ?4 WHERE name = ?5"
+    "UPDATE aiowheel_timers SET handler = ?, due_us = ?, gen = gen + 1, attempt = 0, "
+    "recurrence = ?, first_due_us = NULL, fire_id = NULL, payload = ? WHERE name = ?"
 )
-_REVISE: Final = f"{_REPLACE} AND (handler, recurrence, payload) IS NOT (?1, ?3, ?4)"
+# Numbered parameters would be shorter, but are deprecated in the first releases of Python 3.12.
+_REVISE: Final = f"{_REPLACE} AND (handler, recurrence, payload) IS NOT (?, ?, ?)"
 _MOVE: Final = (
     "UPDATE aiowheel_timers SET due_us = ?, gen = gen + 1, attempt = 0, first_due_us = NULL, "
     f"fire_id = NULL WHERE name = ? RETURNING {_ROW}"
@@ -277,8 +278,11 @@ class Statements:
             return TimerExistsError(put.name)
         if put.if_exists == "keep":
             return None
-        statement = _REPLACE if put.if_exists == "replace" else _REVISE
-        values = (put.handler, put.due_us, put.recurrence, put.payload, put.name)
+        statement = _REPLACE
+        values: list[object] = [put.handler, put.due_us, put.recurrence, put.payload, put.name]
+        if put.if_exists != "replace":
+            statement = _REVISE
+            values += [put.handler, put.recurrence, put.payload]
         found = self._cursor.execute(f"{statement} RETURNING id, gen, part", values).fetchall()
         if not found:
             return None
