@@ -67,7 +67,7 @@ class CatchUp:
         self._stale: dict[str, None] = {}  # keys to read, oldest first
         self._gap = False  # the next read follows a gap
         self._wanted = asyncio.Event()
-        self._read_waiters: list[asyncio.Future[None]] = []
+        self._read_waiters: dict[asyncio.Future[None], None] = {}  # in their order
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -156,8 +156,11 @@ class CatchUp:
             if all(entry.fresh for _, entry in entries):
                 return
             waiter: asyncio.Future[None] = loop.create_future()
-            self._read_waiters.append(waiter)
-            await waiter
+            self._read_waiters[waiter] = None
+            try:
+                await waiter
+            finally:  # also if the caller is cancelled
+                self._read_waiters.pop(waiter, None)
 
     def _read_again(self, key: str, entry: Kept) -> None:
         """Schedule a new read of *key*: a read that is under way may be too old."""
@@ -238,9 +241,9 @@ class CatchUp:
                 value = values.get(key)
                 if value is not None:
                     self._purgatory.advance(key, value)
-        waiters, self._read_waiters = self._read_waiters, []
+        waiters, self._read_waiters = self._read_waiters, {}
         for waiter in waiters:
-            if not waiter.done():
+            if not waiter.done():  # its task was cancelled in this turn of the loop
                 waiter.set_result(None)
 
     def _change_epoch(self, epoch: str) -> None:
@@ -275,7 +278,7 @@ class CatchUp:
                 await end_task(task)
         finally:  # also if the caller is cancelled
             for waiter in self._read_waiters:
-                if not waiter.done():  # its task was cancelled
+                if not waiter.done():  # its task was cancelled in this turn of the loop
                     text = "the shared counters were closed"
                     waiter.set_exception(SharedCountersClosedError(text))
             for key in self.kept:

@@ -31,15 +31,15 @@ class RecentPublishes:
             if new.get(key, -1) < value:
                 new[key] = value
 
-    def of(self, epoch: str) -> dict[str, int]:
-        """Return the publishes of *epoch*; those of a lost history are void."""
+    def keys(self, epoch: str) -> list[str]:
+        """Return the keys of the publishes of *epoch*; those of a lost history are void."""
+        return list(self._old | self._new) if epoch == self._epoch else []
+
+    def value(self, epoch: str, key: str) -> int:
+        """Return the greatest published value of a key in *epoch*; -1 if there is none."""
         if epoch != self._epoch:
-            return {}
-        merged = dict(self._old)
-        for key, value in self._new.items():
-            if merged.get(key, -1) < value:
-                merged[key] = value
-        return merged
+            return -1
+        return max(self._old.get(key, -1), self._new.get(key, -1))
 
     def drop(self, key: str) -> None:
         """Forget one key."""

@@ -22,6 +22,7 @@ from aiowheel.shared._tokens import parsed_token, token_of
 from aiowheel.timer import timeout_at
 
 _MODES = ("all", "any")
+_SLICE = 10_000  # publishes that are checked at a time after a gap
 
 
 class SharedCounters:
@@ -333,24 +334,33 @@ class SharedCounters:
         task.add_done_callback(self._repairs.discard)
 
     async def _publish_again(self, epoch: str) -> None:
-        """Repeat until the store accepts the writes, unless it has lost the history *epoch*."""
+        """Write the publishes of *epoch* that the store has lost, until it accepts them."""
         backoff = Backoff()
-        while values := self._recent.of(epoch):
-            now = asyncio.get_running_loop().time()
-            self._recent.add(epoch, values, now)  # another crash may lose them again
+        recent = self._recent
+        left = recent.keys(epoch)
+        while left:
+            # One call with all keys would stop the server and the loop for long.
+            keys = left[-_SLICE:]
             try:
-                current, _ = await self._store.read(())
-                if current == epoch:
-                    await self._store.raise_to(values)
+                current, kept = await self._store.read(keys)
+                self._counts.reads += 1
+                if current != epoch:
+                    return  # the whole history is lost
+                values = {key: recent.value(epoch, key) for key in keys}
+                lost = {key: value for key, value in values.items() if value > kept.get(key, -1)}
+                if lost:
+                    now = asyncio.get_running_loop().time()
+                    recent.add(epoch, lost, now)  # another crash may lose them again
+                    await self._store.raise_to(lost)
                     self._counts.writes += 1
             except StoreUnavailableError:  # a new master may have too few replicas at first
                 self._counts.retries += 1
+                await asyncio.sleep(backoff.next())
             except Exception as error:
-                emit("aiowheel.shared_write_failed", keys=len(values), error=repr(error))
+                emit("aiowheel.shared_write_failed", keys=len(keys), error=repr(error))
                 return
             else:
-                return
-            await asyncio.sleep(backoff.next())
+                del left[-_SLICE:]
 
     # --- state and closing ------------------------------------------------------------------
 

@@ -509,6 +509,7 @@ async def test_lost_writes_of_a_lost_history_are_not_written_again(process: Proc
     here = Reluctant()
     async with process(here) as (_, publisher):
         await publisher.advance("doc", 5)
+        here._server.values.clear()
         here.refusals = [StoreUnavailableError("too few replicas")] * 3
         here.subscribe_again()
         await asyncio.sleep(0.001)
@@ -525,11 +526,73 @@ async def test_lost_writes_that_the_server_refuses_for_good_are_reported(
     here = Reluctant()
     async with process(here) as (_, publisher):
         await publisher.advance("doc", 5)
+        here._server.values.clear()
         here.refusals = [PermissionError("read only")]
         here.subscribe_again()
         await asyncio.sleep(1)
     assert "aiowheel.shared_write_failed keys=1 error=" in caplog.text
     assert "never retrieved" not in caplog.text
+
+
+class Recording(MemoryCounters):
+    """A store that records how many counters each write has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[int] = []
+
+    async def raise_to(self, values: Any) -> str:
+        """Record the write, and make it."""
+        self.written.append(len(values))
+        return await super().raise_to(values)
+
+
+async def test_a_gap_writes_only_what_was_lost(process: Process) -> None:
+    """Otherwise a process whose listener reconnects often would repeat its publishes for ever."""
+    here = Recording()
+    async with process(here, linger=5) as (_, publisher):
+        await publisher.advance("doc", 5)
+        await publisher.advance("other", 5)
+        for _ in range(5):
+            here.subscribe_again()
+            await asyncio.sleep(3)
+        del here._server.values["doc"]
+        here.subscribe_again()
+        await asyncio.sleep(1)
+        assert here.written == [1, 1, 1]
+        await asyncio.sleep(10)
+        await publisher.advance("third", 5)
+        await asyncio.sleep(10)
+        await publisher.advance("third", 6)
+        assert publisher._recent.keys(publisher.epoch) == ["third"]
+
+
+async def test_many_lost_writes_are_written_in_parts(process: Process) -> None:
+    """A single call with all of them would stop the server and the loop."""
+    here = Recording()
+    async with process(here) as (_, publisher):
+        await asyncio.gather(*(publisher.advance(f"{number}", 1) for number in range(25_000)))
+        here._server.values.clear()
+        here.written.clear()
+        here.subscribe_again()
+        await asyncio.sleep(1)
+        assert here.written == [10_000, 10_000, 5_000]
+        assert len(here._server.values) == 25_000
+
+
+async def test_reads_that_are_given_up_leave_nothing(process: Process) -> None:
+    """While the store is away, callers with a timeout come and go."""
+    here = MemoryCounters()
+    async with process(here, linger=5) as (_, shared):
+        here.go_down()
+        for _ in range(100):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await shared.value("doc")
+        catch_up: Any = shared._catch_up
+        assert not catch_up._read_waiters
+        await asyncio.sleep(20)
+        assert shared.statistics().keys == 0
 
 
 # --- misuse -------------------------------------------------------------------------------------
