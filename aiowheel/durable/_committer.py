@@ -88,6 +88,7 @@ class Committer:
         self._failed = failed
         self._jobs: deque[_Job] = deque()
         self._wanted = asyncio.Event()
+        self._draining = False  # the last commits are made
         self._closed = False
         #: Held during each write to the store and while its results are applied, so that results
         #: are applied in the order in which the store produced them.
@@ -143,7 +144,10 @@ class Committer:
                 job.fail(own)
         except asyncio.CancelledError:
             for job in jobs:
-                job.fail(DurableTimersClosedError("closed during the commit"))
+                if self._draining:
+                    job.fail(DurableTimersClosedError("closed during the commit"))
+                else:  # `asyncio.run` has cancelled all tasks; this one starts again
+                    job.fail(StoreError("cancelled during the commit, which may have been made"))
             raise
         except Exception as error:
             self._failed(StoreError(f"{type(error).__name__}: {error}"))
@@ -198,7 +202,8 @@ class Committer:
         return first + await self._execute(operations[middle:])
 
     async def drained(self) -> None:
-        """Return when all operations submitted so far were executed."""
+        """Return when all operations submitted so far were executed; called before `close`."""
+        self._draining = True
         while self._jobs:
             async with self.lock:
                 await self._commit_once()

@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from aiowheel._arguments import MALFORMED_DSN, checked_int, checked_str, safe_repr
+from aiowheel._background import LastingTask
 from aiowheel.durable import _postgres_statements as statements
 from aiowheel.durable._databases import missing_partitions
 from aiowheel.durable._operations import (
@@ -99,7 +100,7 @@ class PostgresStore(Store):
         self.partitions: int = self._given_partitions or _PARTITIONS
         self._writer = _Connection(self._dsn)
         self._reader = _Connection(self._dsn)
-        self._listening: asyncio.Task[None] | None = None
+        self._listening: LastingTask | None = None
 
     async def open(self, *, create: bool = True) -> None:
         """Connect, and create the tables if there are none."""
@@ -113,14 +114,12 @@ class PostgresStore(Store):
         except StoreError:
             await self.close()
             raise
-        self._listening = asyncio.create_task(self._listen(), name="aiowheel durable hints")
+        self._listening = LastingTask(self._listen, "aiowheel durable hints")
 
     async def close(self) -> None:
         """Close the connections."""
         if self._listening is not None:
-            self._listening.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._listening
+            await self._listening.end()
             self._listening = None
         await self._writer.close()
         await self._reader.close()

@@ -9,10 +9,12 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, Self, TypeVar
 
 from aiowheel._arguments import checked_choice, checked_int, checked_str, safe_repr
+from aiowheel._background import LastingTask
 from aiowheel._callbacks import called_or_awaited
 from aiowheel._events import emit
 from aiowheel._printable import is_unicode
@@ -118,7 +120,7 @@ class DurableTimers:
         self._handlers: dict[str, Handler] = {}
         self._counts = Counts()
         self._state = "new"
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[LastingTask] = []
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -162,7 +164,7 @@ class DurableTimers:
         self._store.subscribe(self._leases.hint)
         self._state = "open"
         self._tasks = [
-            asyncio.create_task(self._keep_running(run), name=f"aiowheel durable {name}")
+            LastingTask(partial(self._keep_running, run), f"aiowheel durable {name}")
             for name, run in (
                 ("commits", self._committer.run),
                 ("leases", self._leases.run),
@@ -246,7 +248,8 @@ class DurableTimers:
         await self._at_most(self._lease, self._committer.drained)
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for task in self._tasks:
+            await task.end()
         self._committer.close()
         for part in list(self._window.held):
             self._window.lose(part)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
+from aiowheel._background import LastingTask
 from aiowheel._events import emit
 from aiowheel.errors import EpochChangedError, SharedCountersClosedError, StoreUnavailableError
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared._backoff import Backoff
-from aiowheel.shared._ending import end_task
 from aiowheel.shared._statistics import SharedCounts
 from aiowheel.shared._store import CounterStore
 
@@ -68,7 +68,7 @@ class CatchUp:
         self._gap = False  # the next read follows a gap
         self._wanted = asyncio.Event()
         self._read_waiters: dict[asyncio.Future[None], None] = {}  # in their order
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[LastingTask] = []
 
     async def start(self) -> None:
         """Read the epoch, and start the tasks that read stale keys and drop unused ones.
@@ -78,10 +78,9 @@ class CatchUp:
         """
         self.epoch, _ = await self._store.read(())
         self._counts.reads += 1
-        loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._read_stale(), name="aiowheel shared counters"),
-            loop.create_task(self._drop_unused(), name="aiowheel unused counters"),
+            LastingTask(self._read_stale, "aiowheel shared counters"),
+            LastingTask(self._drop_unused, "aiowheel unused counters"),
         ]
 
     # --- what the store calls ---------------------------------------------------------------
@@ -211,15 +210,17 @@ class CatchUp:
                 self._wanted.clear()
             try:
                 epoch, values = await self._store.read(keys)
-            except Exception as error:
-                if not isinstance(error, StoreUnavailableError):
-                    emit("aiowheel.shared_read_failed", keys=len(keys), error=repr(error))
-                self._counts.retries += 1
+            except BaseException as error:
                 self._gap |= after_gap
                 for key in keys:
                     if key in self.kept:
                         self._read_again(key, self.kept[key])
                 self._wanted.set()
+                if not isinstance(error, Exception):  # cancelled; the task may start again
+                    raise
+                if not isinstance(error, StoreUnavailableError):
+                    emit("aiowheel.shared_read_failed", keys=len(keys), error=repr(error))
+                self._counts.retries += 1
                 await asyncio.sleep(backoff.next())
                 continue
             backoff.reset()
@@ -275,7 +276,7 @@ class CatchUp:
             task.cancel()
         try:
             for task in tasks:
-                await end_task(task)
+                await task.end()
         finally:  # also if the caller is cancelled
             for waiter in self._read_waiters:
                 if not waiter.done():  # its task was cancelled in this turn of the loop

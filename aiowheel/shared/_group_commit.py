@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from aiowheel._background import end_task
 from aiowheel._events import emit
 from aiowheel.errors import SharedCountersClosedError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
-from aiowheel.shared._ending import end_task
 from aiowheel.shared._statistics import SharedCounts
 from aiowheel.shared._store import CounterStore
 
@@ -86,22 +86,30 @@ class GroupCommit:
         caller: asyncio.Future[str] = self._loop.create_future()
         batch.callers.append(caller)
         if self._task is None:
-            self._task = self._loop.create_task(self._write_all(), name="aiowheel group commit")
+            self._start()
         return caller
 
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._write_all(), name="aiowheel group commit")
+        self._task.add_done_callback(self._on_done)
+
+    def _on_done(self, _: asyncio.Task[None]) -> None:
+        self._task = None
+        # `asyncio.run` may have cancelled the task, with all others, before the callers' end.
+        if self._waiting and not self._closed:
+            self._start()
+
     async def _write_all(self) -> None:
-        batch: _Batch | None = None
-        try:
-            while self._waiting:
-                pause = self._last_begun + self._min_interval - self._loop.time()
-                if pause > 0:
-                    await asyncio.sleep(pause)
-                batch = self._waiting.pop(0)
+        while self._waiting:
+            pause = self._last_begun + self._min_interval - self._loop.time()
+            if pause > 0:
+                await asyncio.sleep(pause)
+            batch = self._waiting.pop(0)
+            try:
                 await self._write(batch)
-        finally:
-            self._task = None
-            if self._closed and batch is not None:
-                _settle(batch, error=SharedCountersClosedError("the shared counters were closed"))
+            except asyncio.CancelledError:  # the write may have been made; it can be repeated
+                self._waiting.insert(0, batch)
+                raise
 
     async def _write(self, batch: _Batch) -> None:
         backoff = Backoff()

@@ -134,6 +134,9 @@ class IdleLeases:
             self._wanted.clear()
             try:
                 await self.renew()
+            except asyncio.CancelledError:
+                self._wanted.set()  # the task may start again
+                raise
             except Exception as error:
                 self._failed("renew", error)
                 await self._timer.sleep(min(backoff.next(), pause))

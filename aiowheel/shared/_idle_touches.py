@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import islice
 
+from aiowheel._background import end_task
 from aiowheel.recipes import IdleDetector
 from aiowheel.shared._backoff import Backoff
-from aiowheel.shared._ending import end_task
 from aiowheel.shared._idle_keys import IdleNames, value_at
 from aiowheel.shared._idle_statistics import IdleCounts
 from aiowheel.shared._store import CounterStore
@@ -160,6 +160,12 @@ class Touches:
         if self._task is None and self._pending:
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._write_all(), name="aiowheel idle touches")
+            self._task.add_done_callback(self._on_done)
+
+    def _on_done(self, _: asyncio.Task[None]) -> None:
+        # `asyncio.run` may have cancelled the task, with all others, before this object was closed.
+        if not self._closing.is_set():
+            self._start()
 
     async def _write_all(self) -> None:
         backoff = Backoff()
@@ -173,10 +179,12 @@ class Touches:
                 self._under_way, self._pending = self._pending, {}
                 try:
                     await self._write_round(self._under_way)
-                except Exception as error:
+                except BaseException as error:
                     # The write may have been made. It is a maximum, so it can be repeated.
                     for counter, value in self._under_way.items():
                         self._add(counter, value)
+                    if not isinstance(error, Exception):  # cancelled
+                        raise
                     self._failed("raise_to", error)
                     if self._closing.is_set():
                         return

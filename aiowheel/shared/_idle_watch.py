@@ -185,6 +185,9 @@ class IdleWatch:
                     await self._list_page(self._after)
                 if self._may_expire():
                     await self._expire_some()
+            except asyncio.CancelledError:
+                self._wanted.set()  # the task may start again
+                raise
             except Exception as error:
                 self._failed("watch", error)
                 await self._timer.sleep(backoff.next())

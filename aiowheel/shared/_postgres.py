@@ -11,14 +11,15 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiowheel._arguments import MALFORMED_DSN, checked_bool, checked_str
+from aiowheel._background import LastingTask
 from aiowheel._events import emit
 from aiowheel.errors import MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
-from aiowheel.shared._ending import end_task
 from aiowheel.shared._store import (
     CounterPage,
     HintListener,
@@ -170,15 +171,14 @@ class PostgresCounters:
         self._forget = _FORGET.format(name)
         self._listening = _Access(self._dsn, self._make_tables)
         self._writing = _Access(self._dsn, self._make_tables)
-        self._task: asyncio.Task[None] | None = None
+        self._lost = asyncio.Event()  # the connection that listens is lost
+        self._task: LastingTask | None = None
 
     async def open(self, listener: HintListener) -> None:
         """Create missing tables, and listen; see `CounterStore`."""
         self._listening.closed = self._writing.closed = False
-        lost = asyncio.Event()
-        await self._subscribe(listener, lost)
-        loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self._watch(listener, lost), name="aiowheel postgres hints")
+        await self._subscribe(listener)
+        self._task = LastingTask(partial(self._watch, listener), "aiowheel postgres hints")
 
     async def raise_to(self, values: Mapping[str, int]) -> str:
         """Raise counters to values; see `CounterStore`."""
@@ -296,13 +296,15 @@ class PostgresCounters:
     async def aclose(self) -> None:
         """Close the connections; see `CounterStore`."""
         task, self._task = self._task, None
-        await end_task(task)
+        if task is not None:
+            await task.end()
         await self._listening.aclose()
         await self._writing.aclose()
 
     # --- listening --------------------------------------------------------------------------
 
-    async def _subscribe(self, listener: HintListener, lost: asyncio.Event) -> None:
+    async def _subscribe(self, listener: HintListener) -> None:
+        lost = self._lost = asyncio.Event()
         async with self._listening.use() as connection:
 
             def on_notify(_: object, __: int, ___: str, payload: object) -> None:
@@ -323,28 +325,30 @@ class PostgresCounters:
             await connection.execute(lock)
             await connection.execute(self._schema)
 
-    async def _watch(self, listener: HintListener, lost: asyncio.Event) -> None:
+    async def _watch(self, listener: HintListener) -> None:
         """Detect the loss of the connection, and listen again on a new one."""
         backoff = Backoff()
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_HEARTBEAT):
-                    await lost.wait()
+                    await self._lost.wait()
             try:
-                if not lost.is_set():
+                if not self._lost.is_set():
                     async with self._listening.use() as connection:
                         await connection.execute("SELECT 1")
-                    if self._listening.connection is connection and not lost.is_set():
+                    if self._listening.connection is connection and not self._lost.is_set():
                         continue
-                lost = asyncio.Event()
                 self._listening.drop()
-                await self._subscribe(listener, lost)
+                await self._subscribe(listener)
             except StoreUnavailableError:
-                lost.set()
+                self._lost.set()
                 await asyncio.sleep(backoff.next())
+            except asyncio.CancelledError:
+                self._lost.set()  # the task may start again
+                raise
             except Exception as error:  # the task must survive any error
                 emit("aiowheel.shared_listen_failed", store="postgres", error=repr(error))
-                lost.set()
+                self._lost.set()
                 await asyncio.sleep(backoff.next())
             else:
                 backoff.reset()

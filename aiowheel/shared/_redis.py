@@ -15,14 +15,15 @@ import math
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from aiowheel._arguments import safe_repr
+from aiowheel._background import LastingTask, end_task
 from aiowheel._events import emit
 from aiowheel.errors import AiowheelError, MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
-from aiowheel.shared._ending import end_task
 from aiowheel.shared._store import (
     CounterPage,
     HintListener,
@@ -194,7 +195,7 @@ class RedisCounters:
         self._last = ("", -1)  # epoch and number of the last hint
         self._first = True  # no hint has arrived since the number was read
         self._heard = 0.0  # when the last message arrived, or the last number was read
-        self._task: asyncio.Task[None] | None = None
+        self._task: LastingTask | None = None
         self._room = asyncio.Semaphore(_MOST_CALLS)
         self._closed = False
 
@@ -202,9 +203,8 @@ class RedisCounters:
         """Subscribe; see `CounterStore`."""
         self._closed = False
         async with self._answers():
-            pubsub = await self._subscribed()
-        loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self._watch(listener, pubsub), name="aiowheel redis hints")
+            first = [await self._subscribed()]
+        self._task = LastingTask(partial(self._watch, listener, first), "aiowheel redis hints")
 
     async def raise_to(self, values: Mapping[str, int]) -> str:
         """Raise counters to values; see `CounterStore`."""
@@ -348,7 +348,8 @@ class RedisCounters:
         """Close the connections; see `CounterStore`."""
         self._closed = True
         task, self._task = self._task, None
-        await end_task(task)
+        if task is not None:
+            await task.end()
         await self._close_client()
 
     async def _close_client(self) -> None:
@@ -398,10 +399,15 @@ class RedisCounters:
             await self._run(self._raise, *self._raise_arguments({}))
         raise StoreUnavailableError("Redis has no epoch: its data was just removed")
 
-    async def _watch(self, listener: HintListener, pubsub: Any) -> None:
-        """Deliver hints, and subscribe again whenever one may be lost."""
+    async def _watch(self, listener: HintListener, first: list[Any]) -> None:
+        """Deliver hints, and subscribe again whenever one may be lost.
+
+        Args:
+            listener: Gets the hints.
+            first: Has the first subscription, which this call takes.
+        """
         backoff = Backoff()
-        connected: Any = pubsub
+        connected: Any = first.pop() if first else None
         while True:
             try:
                 if connected is None:

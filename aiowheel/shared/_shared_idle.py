@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Self
 
+from aiowheel._background import LastingTask
 from aiowheel._callbacks import START_A_TASK, plain_callback
 from aiowheel._events import emit
 from aiowheel._types import Delay
 from aiowheel._units import checked_seconds
 from aiowheel.errors import IdleDetectorClosedError, StoreUnavailableError
-from aiowheel.shared._ending import end_task
 from aiowheel.shared._idle_keys import IdleNames, is_discard, time_of
 from aiowheel.shared._idle_leases import IdleLeases
 from aiowheel.shared._idle_statistics import IdleCounts, SharedIdleStatistics
@@ -119,7 +118,7 @@ class SharedIdle:
             clock_was_set=self._watch.arm_again,
         )
         self._touches: Touches | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[LastingTask] = []
         self._epoch = ""
         self._entered = False
         self._closed = False
@@ -161,10 +160,9 @@ class SharedIdle:
             await self._close(touches)
             raise IdleDetectorClosedError("the idle keys were closed while they were opened")
         self._touches = touches
-        loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._leases.run(), name="aiowheel idle leases"),
-            loop.create_task(self._watch.run(), name="aiowheel idle keys"),
+            LastingTask(self._leases.run, "aiowheel idle leases"),
+            LastingTask(self._watch.run, "aiowheel idle keys"),
         ]
         return self
 
@@ -245,7 +243,7 @@ class SharedIdle:
         try:
             await touches.aclose()
             for task in self._tasks:
-                await end_task(task)
+                await task.end()
             await self._leases.leave()
         finally:
             self._watch.close()

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from aiowheel._arguments import checked_bool, safe_repr
+from aiowheel._background import LastingTask
 from aiowheel._bells import BARE, CERTAINLY_ALL, LONGEST_MESSAGE, Bells
 from aiowheel._events import emit
 from aiowheel._sqlite import FileLook, transaction
 from aiowheel.errors import StoreUnavailableError
-from aiowheel.shared._ending import end_task
 from aiowheel.shared._sqlite_thread import SqliteThread
 from aiowheel.shared._store import (
     CounterPage,
@@ -92,7 +92,7 @@ class SqliteCounters:
         self._reader = SqliteThread(self._path, "aiowheel sqlite reader", synced=synced)
         self._bells = Bells(self._path.with_name(f"{self._path.name}-hints"))
         self._must_read = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task: LastingTask | None = None
         self._next_poll: asyncio.TimerHandle | None = None
         self._seen = ("", -1)  # epoch and revision of the last delivered hint
         self._look = FileLook(self._path)
@@ -104,7 +104,7 @@ class SqliteCounters:
             self._bells.listen(loop, partial(self._take, listener))
         self._look.may_have_changed()  # notes the version, so that `_poll` finds later changes
         self._seen, _ = await self._reader.run(_read_all, ())
-        self._task = loop.create_task(self._watch(listener), name="aiowheel sqlite hints")
+        self._task = LastingTask(partial(self._watch, listener), "aiowheel sqlite hints")
         self._next_poll = loop.call_later(_POLL, self._poll)
 
     async def raise_to(self, values: Mapping[str, int]) -> str:
@@ -207,7 +207,8 @@ class SqliteCounters:
         if self._next_poll is not None:
             self._next_poll.cancel()
         task, self._task = self._task, None
-        await end_task(task)
+        if task is not None:
+            await task.end()
         self._look.close()
         await self._writer.aclose()  # first, because its thread may still use the bells
         await self._reader.aclose()
@@ -262,6 +263,10 @@ class SqliteCounters:
             except StoreUnavailableError:
                 self._look.close()  # the change was not read, so the next look must find it again
                 await asyncio.sleep(_POLL)
+            except asyncio.CancelledError:
+                self._seen = ("", -1)  # see below; the task may start again
+                self._must_read.set()
+                raise
             except Exception as error:  # the task must survive any error
                 emit("aiowheel.shared_listen_failed", store="sqlite", error=repr(error))
                 self._look.close()

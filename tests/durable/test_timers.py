@@ -1107,3 +1107,36 @@ async def test_wrong_options_are_refused() -> None:
         ValueError, match=r"backoff must be from 0 to 2e\+09 seconds, got 2100000000"
     ):
         retry(backoff=2_100_000_000)
+
+
+def cancelled_but(*calls: asyncio.Task[Any]) -> set[asyncio.Task[Any]]:
+    """Cancel all other tasks, and return them, as `asyncio.run` does at its end."""
+    others = asyncio.all_tasks() - {asyncio.current_task(), *calls}
+    for task in others:
+        task.cancel()
+    return others
+
+
+async def test_tasks_that_clean_up_at_the_end_of_a_program_can_use_the_timers() -> None:
+    """The tasks of the durable timers start again."""
+    log = Log()
+    async with timers_on(MemoryStore(), log) as timers:
+        await asyncio.wait(cancelled_but())
+
+        await timers.schedule("soon", "h", due=SECOND)
+        await timers.schedule("far", "h", due=300 * SECOND)
+        await asyncio.sleep(400)
+        assert log.names == ["soon", "far"]
+
+
+async def test_a_commit_that_is_cancelled_with_all_tasks_is_an_error_of_its_call() -> None:
+    """The commit may have been made, so the call is not repeated."""
+    store = Stalled(MemoryStore())
+    async with timers_on(store, Log()) as timers:
+        store.stalled_until = now() + 5
+        call = asyncio.create_task(timers.schedule("a", "h", due=SECOND))
+        await asyncio.sleep(1)
+        await asyncio.wait(cancelled_but(call))
+        with pytest.raises(StoreError, match="cancelled during the commit"):
+            await call
+        assert await timers.schedule("b", "h", due=300 * SECOND)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from aiowheel import Purgatory, PurgatoryFullError
+from aiowheel._background import end_task
 from aiowheel.shared import (
     EpochChangedError,
     HintListener,
@@ -20,7 +21,6 @@ from aiowheel.shared import (
     SharedIdle,
     StoreUnavailableError,
 )
-from aiowheel.shared._ending import end_task
 from aiowheel.testing import MemoryCounters, VirtualClockEventLoop, VirtualDeadlockError
 
 from .conftest import Process

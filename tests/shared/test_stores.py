@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -78,24 +78,25 @@ class HintLog:
         self.gaps += 1
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
-async def test_publishes_of_other_keys_cost_a_process_one_hint_a_batch(
-    kind: str,
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    process: Process,
-    until: Until,
-) -> None:
-    """A hint of keys that nobody here waits for reads nothing and checks no operation."""
-    name = f"hints_{uuid.uuid4().hex}"  # the test runs on two loops, with one server
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], CounterStore]:
+    """Connect to one store as another process does."""
+    name = f"hints_{uuid.uuid4().hex}"  # a test runs on two loops, with one server
 
-    def connect() -> CounterStore:
-        if kind == "sqlite":
+    def connected() -> CounterStore:
+        if request.param == "sqlite":
             return SqliteCounters(tmp_path / "counters.db")
-        if kind == "postgres":
+        if request.param == "postgres":
             return PostgresCounters(request.getfixturevalue("postgres_server").dsn, name=name)
         return RedisCounters(request.getfixturevalue("steady_redis").address, name=name)
 
+    return connected
+
+
+async def test_publishes_of_other_keys_cost_a_process_one_hint_a_batch(
+    connect: Callable[[], CounterStore], process: Process, until: Until
+) -> None:
+    """A hint of keys that nobody here waits for reads nothing and checks no operation."""
     log = HintLog()
     async with (
         aclosing(connect()) as logged,
@@ -256,6 +257,27 @@ async def test_redis_is_written_after_it_has_closed_an_idle_connection(
             await asyncio.sleep(0)
         await store.raise_to({"key": 2})
         assert (await store.read(["key"]))[1] == {"key": 2}
+
+
+async def test_tasks_that_clean_up_at_the_end_of_a_program_can_use_the_counters(
+    connect: Callable[[], CounterStore], process: Process
+) -> None:
+    """`asyncio.run` cancels all tasks at its end, those of the counters as well."""
+    async with process(connect()) as (_, publisher), process(connect()) as (_, other):
+        waiting = other.wait_until({"doc": 2}, 30)
+        await other.value("doc")
+        writer: Any = publisher._writer
+        publish = writer.raise_to("doc", 1)
+        for _ in range(2):  # the second one meets a write that is under way, and idle listeners
+            cancelled = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in cancelled:
+                task.cancel()
+            await asyncio.wait(cancelled)
+
+        assert await publish
+        await publisher.advance("doc", 2)
+        assert await waiting
+        assert await other.value("new") is None
 
 
 async def test_redis_is_written_after_its_connections_were_reset(

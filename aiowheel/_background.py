@@ -1,0 +1,60 @@
+"""Background tasks, and their end. Rank 4."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class LastingTask:
+    """A task that runs until `cancel` or `end`; it starts again after any other cancellation.
+
+    `asyncio.run` cancels all tasks when its main task has ended, and so do some test tools. Tasks
+    that are cleaning up then may still call the object to which the background task belongs, and
+    without that task they would wait forever.
+
+    Args:
+        run: The coroutine function; when it is called again, it must go on where it was cancelled.
+        name: The name of the task.
+    """
+
+    def __init__(self, run: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        self._run = run
+        self._name = name
+        self._ending = False
+        self._start()
+
+    def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._run(), name=self._name)
+        self._task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() and not self._ending:
+            self._start()
+
+    def cancel(self) -> None:
+        """Cancel the task for good."""
+        self._ending = True
+        self._task.cancel()
+
+    async def end(self) -> None:
+        """Cancel the task for good, and wait for its end."""
+        self._ending = True
+        await end_task(self._task)
+
+
+async def end_task(task: asyncio.Task[None] | None) -> None:
+    """Cancel *task* and wait for its end; its exception is dropped.
+
+    A client of a server may swallow a cancellation that arrives together with a timeout or a lost
+    connection, so the task is cancelled until it has ended.
+    """
+    if task is None:
+        return
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=0.1)
+    if not task.cancelled():
+        task.exception()
