@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from aiowheel._arguments import safe_repr
 from aiowheel._events import emit
@@ -383,7 +383,8 @@ class Runner:
 def _is_of_closing(error: BaseException) -> bool:
     """Return whether a handler has scheduled or cancelled a timer too late, also in a TaskGroup."""
     if isinstance(error, BaseExceptionGroup):
-        return error.subgroup(DurableTimersClosedError) is not None
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return group.subgroup(DurableTimersClosedError) is not None
     return isinstance(error, DurableTimersClosedError)
 
 
