@@ -19,7 +19,7 @@ from aiowheel.shared._backoff import Backoff
 from aiowheel.shared._statistics import SharedCounts
 from aiowheel.shared._store import CounterStore
 
-_MOST = 10_000  # keys in one read
+MOST_KEYS = 10_000  #: in one read
 _SLICE = 1_000  # keys of a review between two turns of the loop
 
 
@@ -202,7 +202,7 @@ class CatchUp:
         while True:
             await self._wanted.wait()
             after_gap, self._gap = self._gap, False
-            keys = list(self._stale)[:_MOST]
+            keys = list(self._stale)[:MOST_KEYS]
             for key in keys:
                 del self._stale[key]
                 self.kept[key].reading = True

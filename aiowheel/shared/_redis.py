@@ -195,6 +195,7 @@ class RedisCounters:
         self._last = ("", -1)  # epoch and number of the last hint
         self._first = True  # no hint has arrived since the number was read
         self._heard = 0.0  # when the last message arrived, or the last number was read
+        self._first_pubsub: Any = None  # the subscription of `open`, until the task takes it
         self._task: LastingTask | None = None
         self._room = asyncio.Semaphore(_MOST_CALLS)
         self._closed = False
@@ -203,8 +204,8 @@ class RedisCounters:
         """Subscribe; see `CounterStore`."""
         self._closed = False
         async with self._answers():
-            first = [await self._subscribed()]
-        self._task = LastingTask(partial(self._watch, listener, first), "aiowheel redis hints")
+            self._first_pubsub = await self._subscribed()
+        self._task = LastingTask(partial(self._watch, listener), "aiowheel redis hints")
 
     async def raise_to(self, values: Mapping[str, int]) -> str:
         """Raise counters to values; see `CounterStore`."""
@@ -399,15 +400,10 @@ class RedisCounters:
             await self._run(self._raise, *self._raise_arguments({}))
         raise StoreUnavailableError("Redis has no epoch: its data was just removed")
 
-    async def _watch(self, listener: HintListener, first: list[Any]) -> None:
-        """Deliver hints, and subscribe again whenever one may be lost.
-
-        Args:
-            listener: Gets the hints.
-            first: Has the first subscription, which this call takes.
-        """
+    async def _watch(self, listener: HintListener) -> None:
+        """Deliver hints, and subscribe again whenever one may be lost."""
         backoff = Backoff()
-        connected: Any = first.pop() if first else None
+        connected, self._first_pubsub = self._first_pubsub, None
         while True:
             try:
                 if connected is None:

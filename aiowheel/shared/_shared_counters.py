@@ -13,7 +13,7 @@ from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.errors import EpochChangedError, SharedCountersClosedError, StoreUnavailableError
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared._backoff import Backoff
-from aiowheel.shared._catch_up import CatchUp
+from aiowheel.shared._catch_up import MOST_KEYS, CatchUp
 from aiowheel.shared._group_commit import GroupCommit
 from aiowheel.shared._recent import RecentPublishes
 from aiowheel.shared._statistics import SharedCounts, SharedStatistics
@@ -22,7 +22,6 @@ from aiowheel.shared._tokens import parsed_token, token_of
 from aiowheel.timer import timeout_at
 
 _MODES = ("all", "any")
-_SLICE = 10_000  # publishes that are checked at a time after a gap
 
 
 class SharedCounters:
@@ -340,7 +339,7 @@ class SharedCounters:
         left = recent.keys(epoch)
         while left:
             # One call with all keys would stop the server and the loop for long.
-            keys = left[-_SLICE:]
+            keys = left[-MOST_KEYS:]
             try:
                 current, kept = await self._store.read(keys)
                 self._counts.reads += 1
@@ -360,7 +359,7 @@ class SharedCounters:
                 emit("aiowheel.shared_write_failed", keys=len(keys), error=repr(error))
                 return
             else:
-                del left[-_SLICE:]
+                del left[-MOST_KEYS:]
 
     # --- state and closing ------------------------------------------------------------------
 

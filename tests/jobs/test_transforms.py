@@ -72,6 +72,43 @@ def collected(frame: "DataFrame") -> list[tuple[Any, ...]]:
     return [tuple(row) for row in frame.collect()]
 
 
+def found_by_stream(
+    spark: "SparkSession",
+    name: str,
+    parts: list[list[tuple[str, int]]],
+    watermark: int,
+    place: Path,
+) -> list[tuple[str, int, int]]:
+    """Return key, last and fire of a stream that reads one file for each of *parts*, in order."""
+    from aiowheel.jobs import idle_events
+
+    arriving = place / "arriving"
+    arriving.mkdir()
+    for number, part in enumerate(parts):
+        file = arriving / f"{number}.parquet"
+        columns = {"who": [key for key, _ in part], "at": [moment(second) for _, second in part]}
+        schema = pa.schema([("who", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+        pq.write_table(pa.table(columns, schema), file)
+        os.utime(file, (1e9 + number, 1e9 + number))  # Spark reads the older file first
+    stream = (
+        spark.readStream.schema("who string, at timestamp")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(arriving))
+    )
+    query = (
+        idle_events(stream, key="who", time="at", timeout=TIMEOUT, watermark=watermark)
+        .writeStream.format("memory")
+        .queryName(name)
+        .option("checkpointLocation", str(place / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(50)
+    return [
+        (key, second_of(last), second_of(fire)) for key, last, fire in collected(spark.table(name))
+    ]
+
+
 def test_integers_of_any_unit(spark: "SparkSession") -> None:
     """Times and keys keep their types; rows without one of them are ignored."""
     from aiowheel.jobs import idle_events
@@ -121,37 +158,12 @@ def test_timestamps_and_keys_of_another_type(spark: "SparkSession") -> None:
 
 def test_a_stream_finds_what_the_batch_finds(spark: "SparkSession", tmp_path: Path) -> None:
     """All gaps behind the watermark are found once, for any division into files."""
-    from aiowheel.jobs import idle_events
-
     rows = sorted(touches(), key=lambda row: row[1])
-    arriving = tmp_path / "arriving"
-    arriving.mkdir()
     last_file = [("flush", 1_000_000)]  # moves the watermark past every other row
     parts = [*(rows[place : place + 700] for place in range(0, len(rows), 700)), last_file]
-    for number, part in enumerate(parts):
-        columns = {"who": [key for key, _ in part], "at": [moment(second) for _, second in part]}
-        schema = pa.schema([("who", pa.string()), ("at", pa.timestamp("us", "UTC"))])
-        pq.write_table(pa.table(columns, schema), arriving / f"{number}.parquet")
-    stream = (
-        spark.readStream.schema("who string, at timestamp")
-        .option("maxFilesPerTrigger", 1)
-        .parquet(str(arriving))
-    )
 
-    found = idle_events(stream, key="who", time="at", timeout=TIMEOUT, watermark=1)
-    query = (
-        found.writeStream.format("memory")
-        .queryName("transformed")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(50)
+    result = found_by_stream(spark, "transformed", parts, 1, tmp_path)
 
-    result = [
-        (key, second_of(last), second_of(fire))
-        for key, last, fire in collected(spark.table("transformed"))
-    ]
     assert set(result) == expected(rows)
     assert len(result) == len(set(result))
 
@@ -160,37 +172,11 @@ def test_a_row_of_a_stream_at_the_bound_keeps_its_key_alive(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     """It comes a file later, exactly *watermark* behind the newest row and exactly at `fire`."""
-    from aiowheel.jobs import idle_events
-
     parts = [[("k", 65), ("newest", 100)], [("k", 95)], [("flush", 10_000)]]
-    arriving = tmp_path / "arriving"
-    arriving.mkdir()
-    for number, part in enumerate(parts):
-        columns = {"who": [key for key, _ in part], "at": [moment(second) for _, second in part]}
-        schema = pa.schema([("who", pa.string()), ("at", pa.timestamp("us", "UTC"))])
-        pq.write_table(pa.table(columns, schema), arriving / f"{number}.parquet")
-        os.utime(arriving / f"{number}.parquet", (1e9 + number, 1e9 + number))
-    stream = (
-        spark.readStream.schema("who string, at timestamp")
-        .option("maxFilesPerTrigger", 1)
-        .parquet(str(arriving))
-    )
 
-    query = (
-        idle_events(stream, key="who", time="at", timeout=TIMEOUT, watermark=5)
-        .writeStream.format("memory")
-        .queryName("at_the_bound")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(100)
+    result = found_by_stream(spark, "at_the_bound", parts, 5, tmp_path)
 
-    found = [
-        (key, second_of(last), second_of(fire))
-        for key, last, fire in collected(spark.table("at_the_bound"))
-    ]
-    assert sorted(found) == [("k", 95, 125), ("newest", 100, 130)]
+    assert sorted(result) == [("k", 95, 125), ("newest", 100, 130)]
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])

@@ -11,10 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.jobs.idle.merge import events_in, merged_parts
+from aiowheel.jobs.spark.layout import write_files
 from aiowheel.jobs.spark.sinks import check_rows_in
 
 # Rows that one task sorts in memory; ten times as many would take a tenth more time.
@@ -87,11 +88,9 @@ def find_idle(rows: DataFrame, timeout: int, folder: Path, tasks: int | None = N
     """
     spark = rows.sparkSession
     count = tasks or int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
-    written = Observation()
     events = sorted_events(rows, timeout, count)
-    counted = events.observe(written, F.count(F.lit(1)).alias("rows"))
-    counted.write.option("compression", "zstd").parquet(str(folder.absolute()))
-    check_rows_in(folder, folder.parent, int(written.get["rows"]))
+    written = write_files(events, str(folder.absolute()), mode="errorifexists")
+    check_rows_in(folder, folder.parent, written)
     return FoundIdle(folder)
 
 

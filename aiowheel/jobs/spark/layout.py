@@ -69,13 +69,17 @@ def in_few_parts(
             yield rows.sortWithinPartitions(_DAY, time.column), (_DAY,)
 
 
-def write_files(frame: DataFrame, path: str, by: Sequence[str], **options: str) -> int:
-    """Replace the contents of the folder *path* by *frame* as Parquet; return the number of rows.
+def write_files(
+    frame: DataFrame, path: str, by: Sequence[str] = (), *, mode: str = "overwrite", **options: str
+) -> int:
+    """Write *frame* as Parquet to the folder *path*; return the number of rows.
 
     Args:
         frame: The rows.
         path: The folder, for Spark.
         by: Columns whose values have folders of their own in it.
+        mode: What Spark does with the contents of the folder: it replaces them, or with
+            ``errorifexists`` raises.
         options: Additional options of the writer.
 
     Cost: one action on *frame*.
@@ -85,6 +89,6 @@ def write_files(frame: DataFrame, path: str, by: Sequence[str], **options: str) 
     # In mode "dynamic", which a cluster's settings may select, Spark would create no file _SUCCESS,
     # and would keep the other days of an earlier attempt.
     fixed = {"compression": "zstd", "partitionOverwriteMode": "static"}
-    writer = counted.write.mode("overwrite").options(**fixed, **options)
+    writer = counted.write.mode(mode).options(**fixed, **options)
     writer.partitionBy(*by).parquet(path)
     return int(rows.get["rows"])
