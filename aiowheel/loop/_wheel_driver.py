@@ -57,6 +57,11 @@ class WheelDriver(LoopDriver):
         self.debug = enabled
         self.on_wake = self._timed_slice if enabled and not self.is_asyncios else self.run_slice
 
+    def check_thread(self) -> None:
+        # The loop calls `run_in`, so that its thread need not be looked up.
+        if self.runs_elsewhere():
+            self._check_running_loop()
+
     # --- arming -----------------------------------------------------------------------------
 
     def call_later(

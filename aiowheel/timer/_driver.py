@@ -106,7 +106,10 @@ class Driver:
         self._owner_thread: i64 = thread_id()
         self._running_thread: i64 = 0  # for the driver of a wheel loop; 0: the loop does not run
         self.withdrawn: set[TimerTask] = set()  # cancelled by other threads, still in the wheel
-        self._shows_thread = isinstance(loop, BaseEventLoop)
+        # The attributes of one of asyncio's loops. Its thread is read for each call, and a look-up in
+        # this dictionary costs a third of one by name.
+        self._shown: dict[str, Any] = vars(loop) if isinstance(loop, BaseEventLoop) else {}
+        self._shows_thread = "_thread_id" in self._shown
         self._armed_ns: i64 = FOREVER  # when `on_wake` will be called
         self._sliced_ns: i64 = 0  # when the last slice ended
         self._is_behind = False  # the last slice took longer than its ordinary budget
@@ -166,9 +169,9 @@ class Driver:
         Raises:
             ForeignLoopError: The loop runs in another thread.
         """
-        loop: Any = self.loop
+        loop = self.loop
         if self._shows_thread:
-            running_in: object = loop._thread_id  # None while the loop does not run
+            running_in: object = self._shown["_thread_id"]  # None while the loop does not run
             if running_in is not None and cast(int, running_in) != thread_id():
                 self._check_running_loop()
         elif loop is not None and thread_id() != self._owner_thread and loop.is_running():
@@ -184,12 +187,11 @@ class Driver:
 
     def _loop_is_running(self) -> bool:
         # For a caller in `_owner_thread`: a loop that runs in this thread is its running loop.
-        loop: Any = self.loop
         if self._shows_thread:
             # As `is_running()`, without the call; the loop may now run in another thread.
-            running_in: object = loop._thread_id
+            running_in: object = self._shown["_thread_id"]
             return running_in is not None and cast(int, running_in) == self._owner_thread
-        return bool(loop.is_running())
+        return cast(AbstractEventLoop, self.loop).is_running()
 
     # --- arming -----------------------------------------------------------------------------
 
