@@ -106,8 +106,8 @@ class Driver:
         self._owner_thread: i64 = thread_id()
         self._running_thread: i64 = 0  # for the driver of a wheel loop; 0: the loop does not run
         self.withdrawn: set[TimerTask] = set()  # cancelled by other threads, still in the wheel
-        # The attributes of one of asyncio's loops. Its thread is read for each call, and a look-up in
-        # this dictionary costs a third of one by name.
+        # The attributes of one of asyncio's loops. Each call reads the loop's thread, and a look-up
+        # in this dictionary costs a third of one by name.
         self._shown: dict[str, Any] = vars(loop) if isinstance(loop, BaseEventLoop) else {}
         self._shows_thread = "_thread_id" in self._shown
         self._armed_ns: i64 = FOREVER  # when `on_wake` will be called
