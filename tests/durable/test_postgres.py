@@ -19,7 +19,9 @@ from aiowheel.durable import (
     StaleFireError,
     StoreError,
 )
-from aiowheel.durable._operations import Cancel, Put
+from aiowheel.durable import _postgres_statements as statements
+from aiowheel.durable._operations import Cancel, Placed, Put, Result
+from aiowheel.errors import TimerExistsError
 
 from .links import Fired, refuse_a_second_use, share_and_take_over, until
 
@@ -71,6 +73,41 @@ async def test_effects_of_handlers_happen_exactly_once(database: str) -> None:
 
     assert [name for (name,) in effects] == sorted(f"t{n}" for n in range(10))
     assert calls == 20
+
+
+async def test_names_are_expected_to_be_new_until_one_is_taken(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plain INSERT costs less. The server logs an error if it fails, so it is not tried again."""
+    tried: list[bool] = []
+    put_alone = statements.put_alone
+
+    async def recorded(*args: Any, are_new: bool) -> list[Result]:
+        tried.append(are_new)
+        return await put_alone(*args, are_new=are_new)
+
+    monkeypatch.setattr(statements, "put_alone", recorded)
+    store, other = PostgresStore(database), PostgresStore(database)
+    await store.open()
+    await other.open()
+    now = (await store.renew("me", lease_us=10**7, horizon_us=10**7)).now_us
+    results: list[Result] = []
+    for mode in ("error", "replace", "keep", "error", "revise"):
+        put = Put("a", "h", now, mode.encode(), None, mode)  # type: ignore[arg-type]
+        results += await store.commit("me", [put, put._replace(name=f"b {len(results)}")])
+    await other.commit("other", [Put("a", "h", now, b"last")])
+    changes, _ = await store.changes("me")
+    rows = await store.rows()
+    await store.close()
+    await other.close()
+
+    kinds = [each.is_new if isinstance(each, Placed) else type(each) for each in results]
+    taken = [False, type(None), TimerExistsError, False]
+    assert kinds == [True, True, *(kind for each in taken for kind in (each, True))]
+    assert tried == [True, True, False, False, False, False, True, False]
+    assert [(each.row.name, each.row.gen) for each in changes if each.row] == [("a", 4)]
+    assert [row.payload for row in rows if row.name == "a"] == [b"last"]
+    assert len(rows) == 6
 
 
 async def test_a_renewal_returns_the_clock_after_its_commit(database: str) -> None:
