@@ -93,7 +93,7 @@ async def test_names_are_expected_to_be_new_until_one_is_taken(
     now = (await store.renew("me", lease_us=10**7, horizon_us=10**7)).now_us
     results: list[Result] = []
     for mode in ("error", "replace", "keep", "error", "revise"):
-        put = Put("a", "h", now, mode.encode(), None, mode)  # type: ignore[arg-type]
+        put = Put("a", "h", now, mode.encode(), None, mode)
         results += await store.commit("me", [put, put._replace(name=f"b {len(results)}")])
     await other.commit("other", [Put("a", "h", now, b"last")])
     changes, _ = await store.changes("me")
