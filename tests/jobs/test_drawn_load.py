@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from aiowheel.errors import BadInputError
 from aiowheel.jobs.wheels.drawn_load import Waits, draw
 from aiowheel.jobs.wheels.feed import Chunk
 from aiowheel.jobs.wheels.run import NEVER
@@ -24,6 +25,47 @@ def test_the_quantiles_are_kept() -> None:
     assert WAITS.quantile(0.5) == pytest.approx(0.02)
     assert WAITS.quantile(0.75) == pytest.approx(0.06)
     assert WAITS.beyond(0.06) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ((float("nan"), 1.0), "mu must be a finite number, got nan"),
+        ((0.0, 0.0), "sigma must be above 0 and finite, got 0.0"),
+        ((0.0, -1), "sigma must be above 0 and finite, got -1"),
+        ((0.0, float("inf")), "sigma must be above 0 and finite, got inf"),
+        ((0.0, 1.0, 1.0), "never must be from 0 to below 1, got 1.0"),
+        ((0.0, 1.0, -0.1), "never must be from 0 to below 1, got -0.1"),
+    ],
+)
+def test_waits_out_of_range_are_refused(values: tuple[float, ...], text: str) -> None:
+    """A negative deviation would draw a load of other operations than the arguments say."""
+    with pytest.raises(BadInputError, match=text):
+        Waits(*values)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ((0.06, 0.02), "low must be above 0 and below high (0.02), got 0.06"),
+        ((0.02, float("inf")), "high must be above 0 and finite, got inf"),
+        ((0.0, 0.02), "low must be above 0 and below high (0.02), got 0.0"),
+        ((0.02, 0.06, 0.5, 1.0), "high_share must be above 0 and below 1, got 1.0"),
+        ((0.02, 0.06, 0.8, 0.75), "low_share must be above 0 and below high_share (0.75), got 0.8"),
+    ],
+)
+def test_quantiles_out_of_range_are_refused(values: tuple[float, ...], text: str) -> None:
+    """Each error names the value and the range."""
+    with pytest.raises(BadInputError) as caught:
+        Waits.from_quantiles(*values)
+    assert str(caught.value) == text
+
+
+def test_waits_that_are_no_numbers_are_refused() -> None:
+    """Text and bools are no numbers."""
+    for wrong in ("1", True, None):
+        with pytest.raises(TypeError, match="sigma must be a number, got "):
+            Waits(0.0, wrong)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def test_a_load_follows_its_distributions() -> None:

@@ -8,12 +8,14 @@ depend only on the seed and on its own number, so any number of partitions draws
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
+from aiowheel._arguments import safe_repr
+from aiowheel.errors import BadInputError
 from aiowheel.jobs.wheels.feed import Chunk, Integers
 from aiowheel.jobs.wheels.run import NEVER
 
@@ -29,11 +31,20 @@ class Waits:
         mu: Mean of the logarithm of the seconds, of the operations that complete.
         sigma: Standard deviation of the same, above 0.
         never: The share of operations that never complete, from 0 to below 1.
+
+    Raises:
+        TypeError: A value is no number.
+        BadInputError: A value is out of range.
     """
 
     mu: float
     sigma: float
     never: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check("mu", self.mu, "a finite number", math.isfinite)
+        _check("sigma", self.sigma, "above 0 and finite", lambda sigma: 0 < sigma < math.inf)
+        _check("never", self.never, "from 0 to below 1", lambda never: 0 <= never < 1)
 
     @classmethod
     def from_quantiles(
@@ -42,7 +53,17 @@ class Waits:
         """Return the distribution with two given quantiles, in which all operations complete.
 
         *low_share* of the operations take at most *low* seconds, and *high_share* at most *high*.
+
+        Raises:
+            TypeError: A value is no number.
+            BadInputError: A value is not above 0, *low* is not below *high*, or *low_share* is not
+                below *high_share*, or that is not below 1.
         """
+        _check("high", high, "above 0 and finite", lambda high: 0 < high < math.inf)
+        _check("low", low, f"above 0 and below high ({high})", lambda low: 0 < low < high)
+        _check("high_share", high_share, "above 0 and below 1", lambda share: 0 < share < 1)
+        legal = f"above 0 and below high_share ({high_share})"
+        _check("low_share", low_share, legal, lambda share: 0 < share < high_share)
         low_z, high_z = NormalDist().inv_cdf(low_share), NormalDist().inv_cdf(high_share)
         sigma = (math.log(high) - math.log(low)) / (high_z - low_z)
         return cls(math.log(low) - sigma * low_z, sigma)
@@ -55,6 +76,13 @@ class Waits:
         """Return the share of operations that take longer or never complete."""
         longer = 1.0 - NormalDist(self.mu, self.sigma).cdf(math.log(seconds))
         return self.never + (1.0 - self.never) * longer
+
+
+def _check(name: str, value: object, legal: str, is_legal: Callable[[float], bool]) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {safe_repr(value)}")
+    if not is_legal(value):
+        raise BadInputError(f"{name} must be {legal}, got {value}")
 
 
 def draw(
