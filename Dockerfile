@@ -1,10 +1,10 @@
 # An image for the driver and the executors of Spark, with aiowheel compiled for its Python.
 #
 #   docker build --tag aiowheel .
-#   docker build --tag aiowheel --build-arg SPARK=4.0.1 --build-arg PYTHON=3.13 .
+#   docker build --tag aiowheel --build-arg SPARK=4.0.2 --build-arg PYTHON=3.13 .
 #
 # It runs as a pod of Spark on Kubernetes, and any command: `docker run --rm aiowheel aiowheel doctor`.
-ARG SPARK=4.0.0
+ARG SPARK=4.1.1
 ARG PYTHON=3.12
 
 FROM apache/spark:${SPARK} AS spark

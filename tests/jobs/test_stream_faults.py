@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -33,6 +33,7 @@ from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.sinks import read_batches
 from aiowheel.jobs.spark.source_files import files_of_batch, refuse_missing_files
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
+from aiowheel.jobs.spark.stream_settings import check_session
 from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
 
 from .conftest import ODD
@@ -546,6 +547,24 @@ def test_settings_that_would_lose_outcomes_are_refused(
     finally:
         spark.conf.set(name, before)
     assert not stream.checkpoint.end_begun()
+
+
+@pytest.mark.parametrize("version", ["4.0.0", "4.0.1"])
+def test_releases_that_read_a_part_of_the_state_are_refused(version: str) -> None:
+    """They fail after hours, once the state of a shard exceeds 64 KiB and the machine is busy."""
+    with pytest.raises(BadInputError, match=f"Spark must be 4.0.2 or later .* got {version}, "):
+        check_session(session_of(version), {})
+
+
+@pytest.mark.parametrize("version", ["4.0.2", "4.1.0", "4.1.0-SNAPSHOT"])
+def test_other_releases_are_accepted(version: str) -> None:
+    """A vendor's release has another name, and may have the mend."""
+    check_session(session_of(version), {})
+
+
+def session_of(version: str) -> "SparkSession":
+    """Return an object with the version of a session."""
+    return cast("SparkSession", SimpleNamespace(version=version))
 
 
 def test_the_report_counts_events_of_finished_batches_alone(tmp_path: Path) -> None:

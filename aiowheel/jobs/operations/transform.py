@@ -29,7 +29,7 @@ from aiowheel.jobs.operations.schemas import OUTCOMES
 from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
 from aiowheel.jobs.operations.shard import LONGEST_TICK
 from aiowheel.jobs.spark.stream_run import MOST_SHARDS
-from aiowheel.jobs.spark.stream_settings import STATE, check_settings
+from aiowheel.jobs.spark.stream_settings import STATE, check_session
 from aiowheel.jobs.spark.watermark import DAY_MS
 from aiowheel.readers import Unit
 from aiowheel.rules import COMPLETED, EXPIRED, NEVER
@@ -167,7 +167,7 @@ def _settling(
         raise ValueError(
             f"watermark must be from 0 s to a year for streams, got {safe_repr(watermark)}"
         )
-    check_settings(operations.sparkSession, STATE)
+    check_session(operations.sparkSession, STATE)
     checked_int("shards", shards, 1, MOST_SHARDS)
     return Settling(tick, Unit(str(unit)), late_ms, shards, None)
 

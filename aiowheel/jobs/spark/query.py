@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.source_files import refuse_missing_files
 from aiowheel.jobs.spark.stream_run import Phase
-from aiowheel.jobs.spark.stream_settings import ENDING, check_settings
+from aiowheel.jobs.spark.stream_settings import ENDING, check_session
 
 
 def start_query(
@@ -33,9 +33,10 @@ def start_query(
             micro-batch's files exist: a missing file ends the query with an error.
 
     Raises:
-        BadInputError: A setting of the session would make the result wrong.
+        BadInputError: A setting of the session would make the result wrong, or its release has a
+            defect that ends streams.
     """
-    check_settings(rows.sparkSession, ENDING)
+    check_session(rows.sparkSession, ENDING)
 
     def checked(frame: DataFrame, batch_id: int) -> None:
         if phase is not Phase.FINISH:

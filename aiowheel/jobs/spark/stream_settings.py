@@ -1,4 +1,4 @@
-"""The settings of Spark on which the results of streams depend. Rank 5."""
+"""The release and the settings of Spark on which the results of streams depend. Rank 5."""
 
 from __future__ import annotations
 
@@ -22,12 +22,22 @@ STATE: Final = {
 ENDING: Final = STATE | {"spark.sql.streaming.noDataMicroBatches.enabled": "true"}
 
 
-def check_settings(spark: SparkSession, needed: Mapping[str, str]) -> None:
-    """Raise if the session has other settings than *needed*.
+#: Releases that read only a part of a state above 64 KiB (SPARK-53870); the stream then fails with
+#: "invalid pickle opcode".
+_PARTIAL_READS: Final = ("4.0.0", "4.0.1")
+
+
+def check_session(spark: SparkSession, needed: Mapping[str, str]) -> None:
+    """Raise if the session is of an unfit release or has other settings than *needed*.
 
     Raises:
-        BadInputError: The text names the setting, its value and the legal one.
+        BadInputError: The text names the release or the setting, its value and the legal one.
     """
+    if spark.version in _PARTIAL_READS:
+        raise BadInputError(
+            f"Spark must be 4.0.2 or later for streams, got {spark.version}, which reads only a "
+            "part of a large state"
+        )
     for name, value in needed.items():
         got = str(spark.conf.get(name))
         if got.lower() != value.lower():  # Spark's own error comes later, or rows are lost
