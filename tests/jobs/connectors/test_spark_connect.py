@@ -71,7 +71,7 @@ else:
 
 
 def test_transforms_over_spark_connect(tmp_path: Path) -> None:
-    """The results are the same as elsewhere; PySpark 4.0 refuses streams of operations in one line."""
+    """The results are the same as elsewhere; PySpark 4.0 refuses streams of operations."""
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, "-c", CODE],
