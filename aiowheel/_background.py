@@ -6,9 +6,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from aiowheel._events import emit
+
 
 class LastingTask:
     """A task that runs until `cancel` or `end`; it starts again after any other cancellation.
+
+    An exception of the task is logged as `aiowheel.background_task_failed`.
 
     `asyncio.run` cancels all tasks when its main task has ended, and so do some test tools. Tasks
     that are cleaning up then may still call the object to which the background task belongs, and
@@ -31,8 +35,11 @@ class LastingTask:
         self._task.add_done_callback(self._on_done)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() and not self._ending:
-            self._start()
+        if task.cancelled():
+            if not self._ending:
+                self._start()
+        elif (error := task.exception()) is not None:  # a defect, or an exit of the program
+            emit("aiowheel.background_task_failed", task=self._name, error=repr(error))
 
     def cancel(self) -> None:
         """Cancel the task for good."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
@@ -110,6 +110,8 @@ class PostgresStore(Store):
     async def open(self, *, create: bool = True) -> None:
         """Connect, and create the tables if there are none."""
         self._begin_opening()
+        # Not those of an earlier opening, whose locks belong to the loop of that time.
+        self._writer, self._reader = _Connection(self._dsn), _Connection(self._dsn)
         try:
             self.partitions = await self._write(
                 lambda connection: statements.prepare(
@@ -123,12 +125,13 @@ class PostgresStore(Store):
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._listening is not None:
-            await self._listening.end()
-            self._listening = None
-        await self._writer.close()
-        await self._reader.close()
-        self._is_open = False
+        listening, self._listening = self._listening, None
+        async with AsyncExitStack() as steps:  # each runs even if this call is cancelled
+            steps.callback(self._end_opening)
+            steps.push_async_callback(self._reader.close)
+            steps.push_async_callback(self._writer.close)
+            if listening is not None:
+                steps.push_async_callback(listening.end)
 
     def clock_us(self) -> None:
         """Return None: only the server can read its clock."""

@@ -19,7 +19,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -114,10 +114,11 @@ class SQLiteStore(Store):
             handle.cancel()
         self._users.clear()
         self._look.close()
-        await self._writer.aclose()
-        await self._reader.aclose()
-        self._bells.close()
-        self._is_open = False
+        async with AsyncExitStack() as steps:  # each runs even if this call is cancelled
+            steps.callback(self._end_opening)
+            steps.callback(self._bells.close)
+            steps.push_async_callback(self._reader.aclose)
+            steps.push_async_callback(self._writer.aclose)
 
     def clock_us(self) -> int:
         """Return the machine's time."""

@@ -25,8 +25,8 @@ class Store(ABC):
     """The durable state of timers. `aiowheel.durable.testing.StoreContract` tests a store.
 
     A store object serves one event loop at a time, and one `DurableTimers`; only `MemoryStore` may
-    serve several. Every method may raise `StoreError` when the database cannot be used; a `commit`
-    may then have happened or not.
+    serve several. After `close` it may be opened again, also in another loop. Every method may
+    raise `StoreError` when the database cannot be used; a `commit` may then have happened or not.
 
     Attributes:
         partitions: The number of partitions, fixed when the tables are created.
@@ -66,6 +66,9 @@ class Store(ABC):
                 "object of its own"
             )
         self._is_open = True
+
+    def _end_opening(self) -> None:
+        self._is_open = False
 
     @abstractmethod
     async def close(self) -> None:

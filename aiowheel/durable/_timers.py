@@ -243,25 +243,28 @@ class DurableTimers:
         self._state = "closing"
         self._runner.closing = True
         self._store.unsubscribe(self._leases.hint)
-        await self._at_most(drain, self._runner.wait_idle)
-        await self._runner.cancel()
-        await self._at_most(self._lease, self._committer.drained)
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            await task.end()
-        self._committer.close()
-        for part in list(self._window.held):
-            self._window.lose(part)
-        await self._close_store()
-        self._state = "closed"
+        try:
+            await self._at_most(drain, self._runner.wait_idle)
+            await self._runner.cancel()
+            await self._at_most(self._lease, self._committer.drained)
+            for task in self._tasks:
+                task.cancel()
+            for task in self._tasks:
+                await task.end()
+        finally:  # also if `asyncio.run` cancels all tasks
+            self._committer.close()
+            for part in list(self._window.held):
+                self._window.lose(part)
+            await self._close_store()
+            self._state = "closed"
 
     async def _close_store(self) -> None:
         try:
             await self._store.release(self._owner)
         except StoreError as error:  # without the release, the leases end later
             emit("aiowheel.durable_store_error", call="release", error=repr(error))
-        await self._store.close()
+        finally:
+            await self._store.close()
 
     async def _at_most(self, seconds: float, wait: Callable[[], Awaitable[object]]) -> None:
         with suppress(TimerClosedError):  # if the timer was closed first, waiting is impossible

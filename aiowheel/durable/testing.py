@@ -5,6 +5,8 @@ The tests need pytest and its plugin pytest-asyncio in auto mode, or any runner 
 
 from __future__ import annotations
 
+import asyncio
+
 from aiowheel.durable._operations import (
     LONGEST_NAME,
     Cancel,
@@ -417,6 +419,20 @@ class StoreContract:
                 assert await other.get("a") == row
         async with _Opened(await self.same_store(store)) as again:
             assert await again.get("a") == row
+
+    async def test_a_closed_store_opens_again(self) -> None:
+        """The same object can be opened again after it was closed, also in another loop."""
+        store = await self.make_store()
+
+        async def use(name: str) -> None:
+            async with _Opened(store):
+                # Many at once, because a lock notes its loop only when somebody waits for it.
+                await asyncio.gather(*(_one(store, Put(name, "h", 1, b"")) for _ in range(20)))
+                assert await store.get(name) is not None
+
+        await use("a")
+        await use("b")
+        await asyncio.to_thread(asyncio.run, use("c"))
 
 
 class _Opened:

@@ -10,7 +10,7 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -96,6 +96,8 @@ class TopicApp:
             },
             lifespan=self._lifespan,
         )
+        # A redirect would name a wrong scheme behind a proxy that ends TLS.
+        self._app.router.redirect_slashes = False
         self._entry = self._with_middleware()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -182,6 +184,7 @@ class TopicApp:
                     example=_example(service.access),
                 )
                 app.mount("/dashboard", self._dashboard)
+                app.add_route("/dashboard", _to_dashboard)
             try:
                 yield {"timer": timer}
             finally:
@@ -229,6 +232,10 @@ class TopicApp:
             "addresses": ["/topics/NAME", "/live", "/health", "/metrics", "/openapi.json"],
         }
         return JSONResponse(about)
+
+
+async def _to_dashboard(_request: Request) -> Response:
+    return RedirectResponse("dashboard/")  # relative, because a proxy may add a prefix
 
 
 async def _answer_disconnected(_request: Request, _exc: Exception) -> Response:

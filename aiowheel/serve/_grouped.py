@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from aiowheel.errors import StoreUnavailableError
+
 A = TypeVar("A")
 R = TypeVar("R")
 
@@ -40,7 +42,7 @@ class Grouped(Generic[A, R]):
         caller: asyncio.Future[R] = loop.create_future()
         self._waiting.append((argument, caller))
         if self._task is None:
-            self._task = loop.create_task(self._run_all())
+            self._start()
         return caller
 
     async def drain(self) -> None:
@@ -48,20 +50,32 @@ class Grouped(Generic[A, R]):
         while self._task is not None:
             await asyncio.wait([self._task])
 
+    def _start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run_all())
+        self._task.add_done_callback(self._on_done)
+
+    def _on_done(self, _: asyncio.Task[None]) -> None:
+        self._task = None
+        # `asyncio.run` may have cancelled the task, with all others, before the callers' end.
+        if self._waiting:
+            self._start()
+
     async def _run_all(self) -> None:
-        try:
-            while self._waiting:
-                batch = self._waiting[: self._most]
-                del self._waiting[: self._most]
-                results: Sequence[R | Exception]
-                try:
-                    results = await self._run([argument for argument, _ in batch])
-                except Exception as error:
-                    results = [error] * len(batch)
-                for (_, caller), result in zip(batch, results, strict=True):
-                    _settle(caller, result)
-        finally:
-            self._task = None
+        while self._waiting:
+            batch = self._waiting[: self._most]
+            del self._waiting[: self._most]
+            results: Sequence[R | Exception]
+            try:
+                results = await self._run([argument for argument, _ in batch])
+            except Exception as error:
+                results = [error] * len(batch)
+            except asyncio.CancelledError:
+                text = "cancelled during the call, which may have been carried out"
+                for _, caller in batch:
+                    _settle(caller, StoreUnavailableError(text))
+                raise
+            for (_, caller), result in zip(batch, results, strict=True):
+                _settle(caller, result)
 
 
 def _settle(caller: asyncio.Future[R], result: R | Exception) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import dataclass
+from typing import Any, Final
 
 from starlette.datastructures import QueryParams
 from starlette.requests import HTTPConnection, Request
@@ -20,6 +22,9 @@ _DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,320})?([eE][+-]?[0-9]{1,3})?")  # 
 _EPOCH = re.compile(r"[0-9a-f]{8}")
 _EVENT_ID = re.compile("[0-9a-f]{8}-[0-9]{1,16}")  # an epoch and a version
 DEFAULT_TIMEOUT = 30.0
+# Parsers of clients limit the nesting: that of Python to 1,000 levels, together with its callers.
+_MOST_LEVELS = 200
+_CONTAINERS: Final = (list, dict)
 _LINE_SEPARATORS = "\x85\u2028\u2029"  # JSON escapes the others, which are control characters
 # Bytes of a too large body that are read and discarded. If the service answered and closed while
 # the client still sends, the connection would be reset, and the client might not read the answer.
@@ -142,11 +147,29 @@ async def message(request: Request, limits: Limits) -> bytes:
     if kind != "application/json":
         return _as_json(text)
     try:
-        json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except (json.JSONDecodeError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise Refusal(400, "bad_json", f"body must be JSON: {shortened(reason)}") from error
+        raise _bad_json(f"body must be JSON: {shortened(reason)}") from error
+    except ValueError as error:
+        most = sys.get_int_max_str_digits()
+        raise _bad_json(f"an integer in the body must have at most {most} digits") from error
+    if text.count("[") + text.count("{") > _MOST_LEVELS and _levels(value) > _MOST_LEVELS:
+        raise _bad_json(f"body must have at most {_MOST_LEVELS} levels of arrays and objects")
     return body
+
+
+def _levels(value: Any) -> int:
+    """Return how deeply arrays and objects are nested."""
+    levels = 0
+    level: list[Any] = [value]
+    while level := [each for each in level if type(each) in _CONTAINERS]:
+        levels += 1
+        inner: list[Any] = []
+        for each in level:
+            inner += each.values() if type(each) is dict else each
+        level = inner
+    return levels
 
 
 def _as_json(text: str) -> bytes:
@@ -161,7 +184,11 @@ def _as_json(text: str) -> bytes:
 
 
 def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not a JSON value")
+    raise _bad_json(f"body must be JSON: {text} is not a JSON value")
+
+
+def _bad_json(detail: str) -> Refusal:
+    return Refusal(400, "bad_json", detail)
 
 
 async def _body(request: Request, most: int) -> bytes:

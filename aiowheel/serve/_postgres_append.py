@@ -62,7 +62,7 @@ UPDATE aiowheel_topic_totals SET topics = $1, size = $2, published = published +
     dropped = dropped + $4
 """
 _LONGEST_AGO = """
-SELECT id, kept, size, version FROM aiowheel_topics WHERE kept > 0 ORDER BY change, id LIMIT 2
+SELECT id, kept, size FROM aiowheel_topics WHERE kept > 0 ORDER BY change, id LIMIT 2
 """
 _SHRINK = "UPDATE aiowheel_topics SET kept = kept - $2, size = size - $3 WHERE id = $1"
 
@@ -141,7 +141,12 @@ class Append:
                 (each.key, each.dropped_to, max(_SLICE, each.kept - limits.kept_messages))
                 for each in large.values()
             ]
-            for key, version, size in await self._connection.fetch(_SIZES, *columns_of(wanted, 3)):
+            rows = await self._connection.fetch(_SIZES, *columns_of(wanted, 3))
+            for key in large.keys() - {row["topic"] for row in rows}:
+                topic = large[key]  # another program has deleted its messages
+                self._size -= topic.size
+                topic.kept = topic.size = 0
+            for key, version, size in rows:
                 topic = large[key]
                 if topic.is_too_large(limits):
                     topic.drop(version, size)
@@ -165,6 +170,8 @@ class Append:
                 if self._size - size <= most:
                     break
                 dropped, size, last = dropped + 1, size + each, version
+            if not dropped:  # another program has deleted the messages
+                dropped, size = topics[0]["kept"], topics[0]["size"]
             await self._connection.execute(_DROP, [key], [last])
             await self._connection.execute(_SHRINK, key, dropped, size)
             self._dropped += dropped

@@ -64,8 +64,10 @@ class SharedStore:
 
     async def publish(self, name: str, data: bytes) -> Receipt:
         """See `TopicStore`; `woken` is the number of waits in this process."""
+        before = self._waiting[name]
         epoch, version = await self._publish((name, data))
-        return Receipt(epoch, version, self._waiting[name])
+        # The hint may have completed the waits before this task gets the answer.
+        return Receipt(epoch, version, max(before, self._waiting[name]))
 
     async def news(self, name: str, has: Seen, most: int | None = None) -> News:
         """See `TopicStore`."""

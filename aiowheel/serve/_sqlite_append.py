@@ -28,7 +28,9 @@ UPDATE aiowheel_topics SET version = ?, kept = ?, size = ?, change = ?, used = ?
 _ADD = "INSERT INTO aiowheel_messages VALUES (?, ?, ?, ?, ?)"
 _SIZES = "SELECT version, size FROM aiowheel_messages WHERE topic = ? ORDER BY version"
 DROP = "DELETE FROM aiowheel_messages WHERE topic = ? AND version <= ?"
-_LONGEST_AGO = "SELECT id FROM aiowheel_topics WHERE kept > 0 ORDER BY change, id LIMIT 2"
+_LONGEST_AGO = """
+SELECT id, kept, size FROM aiowheel_topics WHERE kept > 0 ORDER BY change, id LIMIT 2
+"""
 SHRINK = "UPDATE aiowheel_topics SET kept = kept - ?, size = size - ? WHERE id = ?"
 
 
@@ -110,12 +112,14 @@ class Append:
             topics = self._file.execute(_LONGEST_AGO).fetchall()
             if len(topics) < 2:
                 return
-            (key,) = topics[0]
+            key, kept, in_all = topics[0]
             dropped, size, last = 0, 0, 0
             for version, each in self._file.execute(_SIZES, (key,)):
                 if self._size - size <= most:
                     break
                 dropped, size, last = dropped + 1, size + each, version
+            if not dropped:  # another program has deleted the messages
+                dropped, size = kept, in_all
             self._drop(key, last, dropped, size)
             self._file.execute(SHRINK, (dropped, size, key))
 

@@ -143,10 +143,12 @@ class GroupCommit:
     async def aclose(self) -> None:
         """End the writer; publishes that are not written yet raise an error in their callers."""
         self._closed = True
-        await end_task(self._task)
-        for batch in self._waiting:
-            _settle(batch, error=SharedCountersClosedError("the shared counters were closed"))
-        self._waiting.clear()
+        try:
+            await end_task(self._task)
+        finally:  # also if this call is cancelled
+            for batch in self._waiting:
+                _settle(batch, error=SharedCountersClosedError("the shared counters were closed"))
+            self._waiting.clear()
 
 
 def _settle(batch: _Batch, *, epoch: str = "", error: Exception | None = None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -169,14 +169,14 @@ class PostgresCounters:
         self._page = _PAGE.format(name)
         self._compare = _COMPARE.format(name)
         self._forget = _FORGET.format(name)
-        self._listening = _Access(self._dsn, self._make_tables)
-        self._writing = _Access(self._dsn, self._make_tables)
-        self._lost = asyncio.Event()  # the connection that listens is lost
+        self._listening, self._writing = self._accesses()
+        self._lost: asyncio.Event  # the connection that listens is lost; made by `_subscribe`
         self._task: LastingTask | None = None
 
     async def open(self, listener: HintListener) -> None:
         """Create missing tables, and listen; see `CounterStore`."""
-        self._listening.closed = self._writing.closed = False
+        if self._listening.closed:
+            self._listening, self._writing = self._accesses()
         await self._subscribe(listener)
         self._task = LastingTask(partial(self._watch, listener), "aiowheel postgres hints")
 
@@ -296,10 +296,14 @@ class PostgresCounters:
     async def aclose(self) -> None:
         """Close the connections; see `CounterStore`."""
         task, self._task = self._task, None
-        if task is not None:
-            await task.end()
-        await self._listening.aclose()
-        await self._writing.aclose()
+        async with AsyncExitStack() as steps:  # each runs even if this call is cancelled
+            steps.push_async_callback(self._writing.aclose)
+            steps.push_async_callback(self._listening.aclose)
+            if task is not None:
+                steps.push_async_callback(task.end)
+
+    def _accesses(self) -> tuple[_Access, _Access]:
+        return _Access(self._dsn, self._make_tables), _Access(self._dsn, self._make_tables)
 
     # --- listening --------------------------------------------------------------------------
 
@@ -392,7 +396,10 @@ async def _row_of(connection: asyncpg.Connection[Any], statement: str, *argument
 
 
 class _Access:
-    """One connection, which is opened at its first use, and again after it was lost."""
+    """One connection, which is opened at its first use, and again after it was lost.
+
+    It belongs to one event loop, as its lock does, and it is not opened again after `aclose`.
+    """
 
     def __init__(
         self, dsn: str, prepare: Callable[[asyncpg.Connection[Any]], Awaitable[None]]

@@ -179,11 +179,9 @@ class RedisCounters:
             raise MissingExtraError("redis") from error
         _check_server(server, (str, Redis, RedisCluster))
         checked_name(name)
-        self._owns_client = isinstance(server, str)
-        self._client: Any = _client_of(server) if isinstance(server, str) else server
+        self._server = server
+        self._connect()
         _check_hints_of(self._client)
-        is_single = self._owns_client and isinstance(self._client, Redis)
-        self._line = _Line(self._client) if is_single else None
         # The braces keep both in one slot of a Cluster, so the channel is on the hash's server.
         self._hash = f"{{{name}}}:counters"
         self._channel = f"{{{name}}}:hints"
@@ -197,11 +195,12 @@ class RedisCounters:
         self._heard = 0.0  # when the last message arrived, or the last number was read
         self._first_pubsub: Any = None  # the subscription of `open`, until the task takes it
         self._task: LastingTask | None = None
-        self._room = asyncio.Semaphore(_MOST_CALLS)
         self._closed = False
 
     async def open(self, listener: HintListener) -> None:
         """Subscribe; see `CounterStore`."""
+        if self._closed:
+            self._connect()
         self._closed = False
         async with self._answers():
             self._first_pubsub = await self._subscribed()
@@ -349,17 +348,29 @@ class RedisCounters:
         """Close the connections; see `CounterStore`."""
         self._closed = True
         task, self._task = self._task, None
-        if task is not None:
-            await task.end()
-        await self._close_client()
+        try:
+            if task is not None:
+                await task.end()
+        finally:  # also if this call is cancelled
+            await self._close_client()
+
+    def _connect(self) -> None:
+        """Make what belongs to one event loop: the client, unless it is the caller's, and a limit.
+
+        No connection is opened yet.
+        """
+        from redis.asyncio import Redis
+
+        server = self._server
+        self._client: Any = _client_of(server) if isinstance(server, str) else server
+        is_single = isinstance(server, str) and isinstance(self._client, Redis)
+        self._line = _Line(self._client) if is_single else None
+        self._room = asyncio.Semaphore(_MOST_CALLS)
 
     async def _close_client(self) -> None:
-        if self._owns_client:
-            with suppress(Exception):  # the connection is broken already
-                await self._client.aclose()
-            for sentinel in getattr(self._client, "aiowheel_sentinels", ()):
-                with suppress(Exception):
-                    await sentinel.aclose()
+        if isinstance(self._server, str):
+            # redis-py leaves connections open if its call is cancelled.
+            await asyncio.shield(_closed(self._client))
 
     # --- listening --------------------------------------------------------------------------
 
@@ -559,6 +570,13 @@ def _unavailable(error: Exception) -> StoreUnavailableError:
     if isinstance(error, TimeoutError) and not str(error):  # that of `asyncio.timeout`
         return StoreUnavailableError(f"Redis: no answer within {_ANSWER:g} seconds")
     return StoreUnavailableError(f"Redis: {type(error).__name__}: {error}")
+
+
+async def _closed(client: Any) -> None:
+    """Close a client that `_client_of` has made."""
+    for each in (client, *getattr(client, "aiowheel_sentinels", ())):
+        with suppress(Exception):  # the connection is broken already
+            await each.aclose()
 
 
 class _Line:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from contextlib import AsyncExitStack
 from typing import Self
 
 from aiowheel._arguments import checked_choice, safe_repr
@@ -393,14 +394,13 @@ class SharedCounters:
             self._closed = True
             return
         self._closed = True
-        try:
-            for task in self._repairs:
-                task.cancel()
+        for task in self._repairs:
+            task.cancel()
+        async with AsyncExitStack() as steps:  # each runs even if this call is cancelled
+            steps.push_async_callback(self._store.aclose)
+            steps.push_async_callback(self._catch_up.aclose)
             if self._writer is not None:
-                await self._writer.aclose()
-            await self._catch_up.aclose()
-        finally:
-            await self._store.aclose()
+                steps.push_async_callback(self._writer.aclose)
 
     def _open(self) -> CatchUp:
         if self._catch_up is None or self._closed:

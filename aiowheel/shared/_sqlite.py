@@ -15,7 +15,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -91,7 +91,7 @@ class SqliteCounters:
         self._writer = SqliteThread(self._path, "aiowheel sqlite writer", synced=synced)
         self._reader = SqliteThread(self._path, "aiowheel sqlite reader", synced=synced)
         self._bells = Bells(self._path.with_name(f"{self._path.name}-hints"))
-        self._must_read = asyncio.Event()
+        self._must_read: asyncio.Event  # made by `open`, because an event belongs to one loop
         self._task: LastingTask | None = None
         self._next_poll: asyncio.TimerHandle | None = None
         self._seen = ("", -1)  # epoch and revision of the last delivered hint
@@ -100,6 +100,7 @@ class SqliteCounters:
     async def open(self, listener: HintListener) -> None:
         """Create missing tables, and listen; see `CounterStore`."""
         loop = asyncio.get_running_loop()
+        self._must_read = asyncio.Event()
         with suppress(OSError):  # without a socket, `_watch` still polls the file
             self._bells.listen(loop, partial(self._take, listener))
         self._look.may_have_changed()  # notes the version, so that `_poll` finds later changes
@@ -206,13 +207,14 @@ class SqliteCounters:
         """End the threads, and remove the socket; see `CounterStore`."""
         if self._next_poll is not None:
             self._next_poll.cancel()
-        task, self._task = self._task, None
-        if task is not None:
-            await task.end()
         self._look.close()
-        await self._writer.aclose()  # first, because its thread may still use the bells
-        await self._reader.aclose()
-        self._bells.close()
+        task, self._task = self._task, None
+        async with AsyncExitStack() as steps:  # each runs even if this call is cancelled
+            steps.callback(self._bells.close)
+            steps.push_async_callback(self._reader.aclose)
+            steps.push_async_callback(self._writer.aclose)  # its thread may use the bells
+            if task is not None:
+                steps.push_async_callback(task.end)
 
     def _raised(self, file: sqlite3.Connection, values: dict[str, int]) -> str:
         with transaction(file):

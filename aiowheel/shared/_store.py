@@ -65,7 +65,8 @@ class CounterStore(Protocol):
     async def open(self, listener: HintListener) -> None:
         """Subscribe: every write that begins after this call reaches *listener*, or a gap does.
 
-        Hints for writes of this object count as well. A store that was closed may be opened again.
+        Hints for writes of this object count as well. A store that was closed may be opened again,
+        also in another event loop.
 
         Raises:
             StoreUnavailableError: The store does not answer.

@@ -386,12 +386,23 @@ async def nothing_arrives_after_closing(connect: Connect) -> None:
 
 
 async def a_closed_store_opens_again(connect: Connect) -> None:
-    """The same store object can be opened again after it was closed."""
+    """The same store object can be opened again after it was closed, also in another loop."""
     key = _new_key()
     store = connect()
-    for value in range(2):
-        notes = _Notes()
-        await store.open(notes)
-        await store.raise_to({key: value})
-        await notes.have({key: value})
+    await _use_for_a_while(store, key, 0)
+    await _use_for_a_while(store, key, 1)
+    await asyncio.to_thread(asyncio.run, _use_for_a_while(store, key, 2))
+
+
+async def _use_for_a_while(store: CounterStore, key: str, value: int) -> None:
+    notes = _Notes()
+    await store.open(notes)
+    try:
+        for part in range(2):  # twice, so that the task of the store waits between the writes
+            # Many at once, because a lock notes its loop only when somebody waits for it.
+            await asyncio.gather(*(store.raise_to({f"{key} {each}": value}) for each in range(20)))
+            await asyncio.gather(*(store.read([key]) for _ in range(20)))
+            await store.add_one([key])
+            await notes.have({f"{key} 0": value, key: 2 * value + part + 1})
+    finally:
         await store.aclose()

@@ -147,6 +147,9 @@ BAD_REQUESTS: list[tuple[str, str, dict[str, Any], int, str]] = [
     ("GET", "/topics/%2E%2E", {}, 400, "bad_name"),
     ("GET", "/topics/", {}, 404, "not_found"),
     ("GET", "/topics/a/b", {}, 404, "not_found"),
+    ("GET", "/topics/a/", {}, 404, "not_found"),
+    ("GET", "/health/", {}, 404, "not_found"),
+    ("POST", "/topics/a/", {"content": "x"}, 404, "not_found"),
     ("GET", "/nothing", {}, 404, "not_found"),
     ("PUT", "/topics/a", {}, 405, "method_not_allowed"),
     ("POST", "/health", {}, 405, "method_not_allowed"),
@@ -182,6 +185,43 @@ async def test_a_bad_request_is_refused(
     assert answer.json()["error"] == error
     assert 0 < len(answer.json()["detail"]) < 200
     assert health.json() == {"status": "ok", "topics": 0, "waiters": 0}
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b"9" * 4_301, "an integer in the body must have at most 4300 digits"),
+        (b"[" * 201 + b"]" * 201, "body must have at most 200 levels of arrays and objects"),
+        (b'{"a":' * 201 + b"1" + b"}" * 201, "body must have at most 200 levels of"),
+        (b"[-Infinity]", "-Infinity is not a JSON value"),
+        (b"[1,]", "body must be JSON: "),
+    ],
+)
+async def test_a_refused_json_is_explained(serving: Serving, body: bytes, detail: str) -> None:
+    """JSON that many parsers refuse is refused with the limit, not as malformed."""
+    async with serving() as client:
+        answer = await client.post("/topics/a", content=body, headers=JSON)
+
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_json")
+    assert detail in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"9" * 4_300,
+        b"[" * 200 + b"]" * 200,
+        b'{"a":' * 199 + b"[]" + b"}" * 199,
+        b"[" + b"[],{}," * 500 + b'"["]',
+    ],
+)
+async def test_json_at_its_limits_is_published(serving: Serving, body: bytes) -> None:
+    """Each client can parse the answer that has it."""
+    async with serving() as client:
+        await client.post("/topics/a", content=body, headers=JSON)
+        page = (await client.get("/topics/a")).json()
+
+    assert page["messages"][0]["data"] == json.loads(body)
 
 
 async def test_a_refused_method_gets_the_allowed_ones(serving: Serving) -> None:
@@ -383,9 +423,12 @@ async def test_there_is_no_dashboard_by_default() -> None:
             started(app),
             httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
         ):
-            statuses.append((await client.get("/dashboard/")).status_code)
+            for path in ("/dashboard/", "/dashboard"):
+                answer = await client.get(path)
+                statuses.append(answer.status_code)
 
-    assert statuses == [404, 200]
+    assert statuses == [404, 404, 200, 307]
+    assert answer.headers["location"] == "dashboard/"
 
 
 async def test_the_root_describes_the_service(serving: Serving) -> None:

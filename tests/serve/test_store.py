@@ -129,6 +129,18 @@ async def rows_of(store: str) -> int:
     return sum(counts)
 
 
+async def delete_messages(store: str) -> None:
+    """Delete all messages, as another program would."""
+    if store.startswith("sqlite"):
+        with closing(sqlite3.connect(store.removeprefix("sqlite:///"))) as file, file:
+            file.execute("DELETE FROM aiowheel_messages")
+        return
+    asyncpg: Any = pytest.importorskip("asyncpg")
+    connection = await asyncpg.connect(store)
+    await connection.execute("DELETE FROM aiowheel_messages")
+    await connection.close()
+
+
 async def test_a_publish_answers_polls_of_every_process(pair: Pair) -> None:
     """The processes number the messages of a topic together."""
     async with pair() as (here, there):
@@ -143,6 +155,19 @@ async def test_a_publish_answers_polls_of_every_process(pair: Pair) -> None:
     assert (page["epoch"], page["reset"]) == (first["epoch"], False)
     assert (second["version"], second["epoch"]) == (2, first["epoch"])
     assert (data(both), both["version"]) == (["1", "2"], 2)
+
+
+async def test_a_receipt_counts_the_waiting_clients(pair: Pair) -> None:
+    """The hint may complete the waits before the publish has its answer."""
+    woken: list[int] = []
+    async with pair() as (here, _):
+        for version in range(20):
+            waiting = asyncio.create_task(polled(here, f"a?since={version}&timeout=60"))
+            await waits_for(here, "a")
+            woken.append((await published(here, "a", "x"))["woken"])
+            await waiting
+
+    assert woken == [1] * 20
 
 
 async def test_subscribers_of_every_process_get_every_message(pair: Pair) -> None:
@@ -233,6 +258,23 @@ async def test_bytes_of_all_topics_are_bounded(pair: Pair) -> None:
     assert [len(data(pages[name])) for name in "abcde"] == [1, 0, 0, 1, 1]
     assert (pages["b"]["version"], pages["b"]["missed"]) == (1, 1)
     assert (totals.size <= room, totals.topics, totals.dropped) == (True, 5, 3)
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+async def test_messages_that_another_program_deleted_are_no_endless_loop(
+    pair: Pair, store: str
+) -> None:
+    """A publish above a limit finds no message to drop, and counts the missing ones as dropped."""
+    room = 3 * (OVERHEAD + 100)
+    async with pair(kept_bytes_in_all=room, kept_messages=2) as (here, there):
+        for name in ("a", "b", "c", "c"):
+            await published(here, name, "x" * 50)
+        await delete_messages(store)
+        for name in ("d", "c", "c", "e", "f"):
+            await published(there, name, "x" * 50)
+        totals = await app_of(there)._service.store.totals()
+
+    assert totals.size <= room
 
 
 async def test_topics_are_bounded(pair: Pair) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
@@ -11,8 +13,15 @@ from typing import Any
 
 import pytest
 
+from aiowheel import Purgatory
 from aiowheel.errors import StoreUnavailableError
-from aiowheel.shared import CounterStore, PostgresCounters, RedisCounters, SqliteCounters
+from aiowheel.shared import (
+    CounterStore,
+    PostgresCounters,
+    RedisCounters,
+    SharedCounters,
+    SqliteCounters,
+)
 from aiowheel.testing import MemoryCounters, counter_store_checks
 from aiowheel.testing._store_checks import StoreCheck
 
@@ -124,6 +133,38 @@ async def test_publishes_of_other_keys_cost_a_process_one_hint_a_batch(
         assert await waits[7]
         for wait in waits:
             wait.cancel()
+
+
+def resources() -> tuple[int, set[str]]:
+    """Return the number of open descriptors, and the names of the threads of SQLite stores."""
+    names = {each.name for each in threading.enumerate() if "sqlite" in each.name}
+    return len(list(Path("/proc/self/fd").iterdir())), names
+
+
+@pytest.mark.linux
+@pytest.mark.parametrize("turns", range(1, 12))
+async def test_a_cancelled_close_leaves_nothing_open(
+    connect: Callable[[], CounterStore], until: Until, turns: int
+) -> None:
+    """Each part of the counters is closed, at whichever step the call is cancelled."""
+
+    async def use(turns: int) -> None:
+        async with Purgatory("cancelled") as purgatory:
+            counters = SharedCounters(purgatory, connect())
+            await counters.__aenter__()
+            await asyncio.gather(counters.advance("a", 1), counters.value("b"))
+            closing = asyncio.create_task(counters.aclose())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.wait([closing])
+
+    await use(1_000)  # imports and pools
+    gc.collect()
+    before, tasks = resources(), asyncio.all_tasks()
+    await use(turns)
+
+    await until(lambda: resources() <= before and asyncio.all_tasks() <= tasks)
 
 
 async def test_a_cancelled_first_call_leaves_no_half_made_connection(
