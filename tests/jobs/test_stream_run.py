@@ -15,6 +15,11 @@ pytestmark = pytest.mark.one_build
 NO_SPARK: Any = None
 SLOW = "[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back."
 
+KAFKA = (
+    '[STREAM_FAILED] Query terminated with exception: Cannot invoke "scala.collection.IterableOps'
+    '.map(scala.Function1)" because the return value of "scala.Option.get()" is null'
+)
+
 
 class QueryError(Exception):
     """The error that ends a query."""
@@ -63,6 +68,16 @@ def test_a_stream_continues_after_a_slow_start_of_a_python_worker(
         f"aiowheel.stream_restarted {batch=} {failures=}"
         for batch, failures in zip(batches, [1, 2, 3] * 2, strict=True)
     ]
+
+
+def test_a_stream_continues_after_a_repeated_micro_batch_of_kafka(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark 4.1 ends a query after its first micro-batch, if a query before began that one."""
+    ended = StreamRun(FailingStream(tmp_path, (1, KAFKA)), NO_SPARK).run(Until.ONCE)
+
+    assert ended is Until.ONCE
+    assert caplog.messages == ["aiowheel.stream_restarted batch=1 failures=1"]
 
 
 @pytest.mark.parametrize(

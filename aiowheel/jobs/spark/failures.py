@@ -23,7 +23,14 @@ _FILE = re.compile(r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading 
 _CHECKPOINT_FILE = re.compile(r"(?:Copied|read log file) file:(/.+?)(?: to /|\. )")
 _STATE_STORE = re.compile(r"StateStoreId\(opId=(\d+),partId=(\d+)")
 _LONGEST = 300
-_NOT_CONNECTED = "Python worker failed to connect back"
+_PASSING = (
+    # A Python worker did not connect within its 10 s. This happens on a busy machine, and Spark has
+    # no setting for it.
+    "Python worker failed to connect back",
+    # The Kafka source of Spark 4.1 measures its delay after the first micro-batch of a query. If
+    # that micro-batch is a repeated one, the source has not read the end of the topic (SPARK-55271).
+    'because the return value of "scala.Option.get()" is null',
+)
 
 _ADVICE = {
     "No space left on device": (
@@ -95,12 +102,10 @@ def explain_failure(error: BaseException) -> AiowheelError:
     return AiowheelError(f"Spark failed: {_reason(text)[:_LONGEST]} (--verbose shows the rest)")
 
 
-def is_slow_worker(error: BaseException) -> bool:
-    """Return whether Spark failed because a Python worker did not connect within its 10 s.
-
-    This happens on a busy machine, and Spark has no setting for it.
-    """
-    return _NOT_CONNECTED in (_text(error) or "")
+def is_passing(error: BaseException) -> bool:
+    """Return whether a stream that failed with *error* can go on with a new query."""
+    text = _text(error) or ""
+    return any(mark in text for mark in _PASSING)
 
 
 def _text(error: BaseException) -> str | None:

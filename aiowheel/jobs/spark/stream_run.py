@@ -8,7 +8,7 @@ from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aiowheel._events import emit
-from aiowheel.jobs.spark.failures import is_slow_worker
+from aiowheel.jobs.spark.failures import is_passing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,8 +140,9 @@ class StreamRun:
     def _work(self, phase: Phase) -> bool:
         """Run the query of one phase; return whether it reached its end.
 
-        A query with state begins with Python workers on the driver. If one starts too slowly the
-        query ends, before its first micro-batch has written anything, and is restarted.
+        A query that ends with a passing error is restarted. A query with state begins with Python
+        workers on the driver; if one starts too slowly, no micro-batch has written anything. The
+        error of the Kafka source comes after a whole micro-batch.
         """
         failures, finished = 0, -1
         while True:
@@ -150,7 +151,7 @@ class StreamRun:
             except Exception as error:
                 before, finished = finished, self._stream.checkpoint.last_finished_batch()
                 failures = failures + 1 if finished == before else 1
-                if failures == _ATTEMPTS or not is_slow_worker(error):
+                if failures == _ATTEMPTS or not is_passing(error):
                     raise
                 emit("aiowheel.stream_restarted", batch=finished + 1, failures=failures)
 
