@@ -27,8 +27,8 @@ _PASSING = (
     # A Python worker did not connect within its 10 s. This happens on a busy machine, and Spark has
     # no setting for it.
     "Python worker failed to connect back",
-    # The Kafka source of Spark 4.1 measures its delay after the first micro-batch of a query. If
-    # that micro-batch is a repeated one, the source has not read the end of the topic (SPARK-55271).
+    # The Kafka source of Spark 4.1 reports its delay after each micro-batch. If the first one of a
+    # query is a repeated one, the source has not read the end of the topic (SPARK-55271).
     'because the return value of "scala.Option.get()" is null',
 )
 
