@@ -7,7 +7,7 @@ load the batches grow by themselves.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from aiowheel._background import end_task
 from aiowheel._events import emit
@@ -22,13 +22,14 @@ _MOST = 10_000  # publishes in one write
 class _Batch:
     """The publishes of one write, and the futures of their callers."""
 
-    __slots__ = ("begun", "callers", "checks", "values")
+    __slots__ = ("begun", "checkers", "checks", "raisers", "values")
 
     def __init__(self, begun: float) -> None:
         self.begun = begun
         self.values: dict[str, int] = {}
+        self.raisers: list[asyncio.Future[str]] = []  # the callers that wait for `values`
         self.checks: dict[str, None] = {}
-        self.callers: list[asyncio.Future[str]] = []
+        self.checkers: list[asyncio.Future[str]] = []  # the callers that wait for `checks`
 
 
 class GroupCommit:
@@ -68,23 +69,25 @@ class GroupCommit:
         values = batch.values
         if values.get(key, -1) < value:
             values[key] = value
-        return self._join(batch)
+        return self._join(batch.raisers)
 
     def add_one(self, key: str) -> asyncio.Future[str]:
         """Add one to a counter in the next write; several calls before that write add one."""
         batch = self._open_batch()
         batch.checks[key] = None
-        return self._join(batch)
+        return self._join(batch.checkers)
 
     def _open_batch(self) -> _Batch:
-        if not self._waiting or len(self._waiting[-1].callers) >= _MOST:
-            self._waiting.append(_Batch(self._loop.time()))
-        return self._waiting[-1]
+        last = self._waiting[-1] if self._waiting else None
+        if last is None or len(last.raisers) + len(last.checkers) >= _MOST:
+            last = _Batch(self._loop.time())
+            self._waiting.append(last)
+        return last
 
-    def _join(self, batch: _Batch) -> asyncio.Future[str]:
+    def _join(self, callers: list[asyncio.Future[str]]) -> asyncio.Future[str]:
         self._counts.publishes += 1
         caller: asyncio.Future[str] = self._loop.create_future()
-        batch.callers.append(caller)
+        callers.append(caller)
         if self._task is None:
             self._start()
         return caller
@@ -112,33 +115,37 @@ class GroupCommit:
                 raise
 
     async def _write(self, batch: _Batch) -> None:
+        """Write a batch, and again if it fails; a part that was written is not written again."""
         backoff = Backoff()
-        while True:
+        while batch.values or batch.checks:
             self._last_begun = self._loop.time()
             try:
-                epoch = ""
                 if batch.values:
                     epoch = await self._store.raise_to(batch.values)
                     self._counts.writes += 1
+                    self._committed(epoch, batch.values)
+                    _settle(batch.raisers, epoch=epoch)
+                    batch.values = {}
                 if batch.checks:
                     epoch = await self._store.add_one(batch.checks)
                     self._counts.writes += 1
+                    _settle(batch.checkers, epoch=epoch)
+                    batch.checks = {}
             except StoreUnavailableError as error:
                 # The write may have been made. It is a maximum, so it can be repeated.
                 self._counts.retries += 1
                 if self._loop.time() - batch.begun >= self._patience:
-                    emit("aiowheel.shared_write_failed", keys=len(batch.values), error=repr(error))
-                    _settle(batch, error=error)
+                    self._give_up(batch, error)
                     return
+                await asyncio.sleep(backoff.next())
             except Exception as error:
-                emit("aiowheel.shared_write_failed", keys=len(batch.values), error=repr(error))
-                _settle(batch, error=error)
+                self._give_up(batch, error)
                 return
-            else:
-                self._committed(epoch, batch.values)
-                _settle(batch, epoch=epoch)
-                return
-            await asyncio.sleep(backoff.next())
+
+    def _give_up(self, batch: _Batch, error: Exception) -> None:
+        keys = len(batch.values) + len(batch.checks)
+        emit("aiowheel.shared_write_failed", keys=keys, error=repr(error))
+        _settle([*batch.raisers, *batch.checkers], error=error)
 
     async def aclose(self) -> None:
         """End the writer; publishes that are not written yet raise an error in their callers."""
@@ -147,12 +154,15 @@ class GroupCommit:
             await end_task(self._task)
         finally:  # also if this call is cancelled
             for batch in self._waiting:
-                _settle(batch, error=SharedCountersClosedError("the shared counters were closed"))
+                error = SharedCountersClosedError("the shared counters were closed")
+                _settle([*batch.raisers, *batch.checkers], error=error)
             self._waiting.clear()
 
 
-def _settle(batch: _Batch, *, epoch: str = "", error: Exception | None = None) -> None:
-    for caller in batch.callers:
+def _settle(
+    callers: Sequence[asyncio.Future[str]], *, epoch: str = "", error: Exception | None = None
+) -> None:
+    for caller in callers:
         if caller.done():  # its task was cancelled
             continue
         if error is None:

@@ -778,3 +778,28 @@ async def test_callers_of_one_key_share_reads(process: Process) -> None:
             await asyncio.sleep(0.1)
         assert await asyncio.gather(*calls) == [None] * 60
         assert shared.statistics().reads < 8
+
+
+async def test_a_refused_check_fails_no_other_publish(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A counter at the greatest value cannot grow; publishes of the same batch were written."""
+    here = MemoryCounters()
+
+    async def refuse(keys: Collection[str]) -> str:
+        raise OverflowError(f"out of range: {keys!r}")
+
+    async with process(here) as (_, publisher):
+        first = asyncio.ensure_future(publisher.advance("first", 1))
+        await asyncio.sleep(0)  # the other publishes share the next write
+        monkeypatch.setattr(here, "add_one", refuse)
+        results = await asyncio.gather(
+            first,
+            publisher.advance("key", 7),
+            publisher.check_and_complete("full"),
+            return_exceptions=True,
+        )
+        kept = await publisher.value("key")
+
+    assert isinstance(results[2], OverflowError)
+    assert (str(results[1]).rpartition(":")[2], kept) == ("7", 7)
