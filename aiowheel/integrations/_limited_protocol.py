@@ -46,8 +46,8 @@ class LimitedProtocol(Protocol):
     transport: Transport
     _watch: ConnectionWatch | None = None
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
         if issubclass(cls, BufferedProtocol):
             raise TypeError(f"{cls!r} must not be a BufferedProtocol, which receives no chunks")
         plain_callback("limit_exceeded", cls.limit_exceeded, START_A_TASK)

@@ -332,6 +332,19 @@ def test_a_buffered_protocol_cannot_be_limited() -> None:
             pass
 
 
+def test_a_base_class_gets_its_options() -> None:
+    """`LimitedProtocol` passes the arguments of a class statement on."""
+
+    class Named:
+        def __init_subclass__(cls, *, name: str) -> None:
+            cls.name = name
+
+    class Limited(LimitedProtocol, Named, asyncio.Protocol, name="line"):
+        pass
+
+    assert Limited.name == "line"
+
+
 @VIRTUAL
 async def test_without_a_timeout_a_silent_stream_stays_open() -> None:
     """None means no timeout."""
