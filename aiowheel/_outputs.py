@@ -19,7 +19,8 @@ from aiowheel.errors import AiowheelError
 def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
     """Open a hidden file that replaces *path* when the block ends without an error.
 
-    A symbolic link stays: the file that it points to is replaced. Once the block has ended, the
+    A symbolic link stays: the file that it points to is replaced. The new file has the permissions
+    of the one that it replaces. Once the block has ended, the
     file also survives a loss of power.
 
     Args:
@@ -33,6 +34,8 @@ def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
     hidden = place.with_name(_hidden_name())
     try:
         with hidden.open("x", encoding="utf-8", errors=errors, newline="") as file:
+            with contextlib.suppress(OSError):  # there is no earlier file
+                shutil.copymode(place, hidden)
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -76,6 +76,23 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path, target: str) ->
     assert names(data) == sorted({"there", target})
 
 
+@pytest.mark.posix
+@pytest.mark.parametrize("mode", [0o600, 0o664])
+def test_the_permissions_of_the_earlier_file_stay(tmp_path: Path, mode: int) -> None:
+    """A private result stays private, also while its successor is written."""
+    place = tmp_path / "out.csv"
+    place.touch()
+    place.chmod(mode)
+
+    with whole_file(place) as file:
+        (hidden,) = (path for path in tmp_path.iterdir() if path != place)
+        during = hidden.stat().st_mode & 0o777
+        file.write("later")
+
+    assert (during, place.stat().st_mode & 0o777) == (mode, mode)
+    assert place.read_text() == "later"
+
+
 def test_a_new_folder_appears_when_the_block_ends(tmp_path: Path) -> None:
     """The parent folders are created as well."""
     out = tmp_path / "new" / "out"
