@@ -171,10 +171,17 @@ SHARED = {
 }
 
 
+def _clear_caches() -> None:
+    """Clear a cache of the interpreter, which keeps up to 4,096 attribute names."""
+    # Since Python 3.13; the other one is deprecated since 3.14.
+    clear: Callable[[], None] | None = getattr(sys, "_clear_internal_caches", None)
+    (clear or sys._clear_type_cache)()
+
+
 def blocks() -> int:
     """Return the number of allocated blocks, without garbage and without cached names."""
     gc.collect()
-    sys._clear_type_cache()  # the cache keeps up to 4,096 attribute names
+    _clear_caches()
     return sys.getallocatedblocks()
 
 

@@ -123,9 +123,9 @@ def test_an_expression_that_follows_elapsed_time_has_all_instants_that_match(
 def test_the_latest_of_two_equal_times_is_the_second_a_day_later_too() -> None:
     """The expression has no occurrence on the day after the change."""
     cron = Cron("*/15 0 1,29,30,31 * *", tz="America/Havana")
-    found = cron.latest(to_us("instant", datetime(2026, 11, 2, 5, 3, tzinfo=UTC)), occurrence=0)
+    found = cron.latest(to_us("instant", datetime(2020, 11, 2, 5, 3, tzinfo=UTC)), occurrence=0)
 
-    assert to_datetime(found) == datetime(2026, 11, 1, 5, 45, tzinfo=UTC)
+    assert to_datetime(found) == datetime(2020, 11, 1, 5, 45, tzinfo=UTC)
 
 
 def test_an_expression_has_occurrences_after_the_first_instant_of_all() -> None:

@@ -334,7 +334,6 @@ def test_a_buffered_protocol_cannot_be_limited() -> None:
 
 def test_a_base_class_gets_its_options() -> None:
     """`LimitedProtocol` passes the arguments of a class statement on."""
-
     names: list[str] = []
 
     class Named:

@@ -5,10 +5,12 @@ Code that runs at import has already had its effect, so only functions can be ch
 
 from __future__ import annotations
 
+import dis
 import gc
 import inspect
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from types import CodeType, FunctionType, ModuleType
 
 #: Functions of a module with their new code.
@@ -81,4 +83,11 @@ def _alone(code: CodeType) -> CodeType:
         return "__firstlineno__" if is_line else constant
 
     constants = tuple(placeless(each) for each in code.co_consts)
-    return code.replace(co_consts=constants, co_linetable=b"", co_firstlineno=1)
+    bytecode = bytearray(code.co_code)
+    for load, store in pairwise(dis.get_instructions(code)):
+        # Since Python 3.14, a small number is in the instruction, not among the constants.
+        if store.argval == "__firstlineno__" and load.opname == "LOAD_SMALL_INT":
+            bytecode[load.offset + 1] = 0
+    return code.replace(
+        co_code=bytes(bytecode), co_consts=constants, co_linetable=b"", co_firstlineno=1
+    )

@@ -34,6 +34,10 @@ def test_a_written_time_is_converted_exactly(
     assert time_parser(written, unit)(text) == expected
 
 
+# The second text is that of Python 3.14.
+NO_SUCH_DAY = "day is out of range|day 3[01] must be in range"
+
+
 @pytest.mark.parametrize(
     ("written", "unit", "text", "reason"),
     [
@@ -50,10 +54,10 @@ def test_a_written_time_is_converted_exactly(
         (TimeFormat.DECIMAL, Unit.S, "1e3", "not a decimal number"),
         (TimeFormat.ISO8601, Unit.US, "2023-01-29T10:06:03.3616470Z0", "not an ISO 8601"),
         (TimeFormat.ISO8601, Unit.US, "2023-01-29T10:06:03.361647039Z", "not a whole number of us"),
-        (TimeFormat.ISO8601, Unit.S, "2023-02-30T00:00:00Z", "day is out of range"),
+        (TimeFormat.ISO8601, Unit.S, "2023-02-30T00:00:00Z", NO_SUCH_DAY),
         (TimeFormat.ISO8601, Unit.S, "1969-12-31T23:59:59Z", "before 1970"),
         (TimeFormat.CLF, Unit.S, "10/Okt/2000:13:55:36 -0700", "not like 10/Oct/2000"),
-        (TimeFormat.CLF, Unit.S, "31/Feb/2000:13:55:36 -0700", "day is out of range"),
+        (TimeFormat.CLF, Unit.S, "31/Feb/2000:13:55:36 -0700", NO_SUCH_DAY),
     ],
 )
 def test_a_bad_time_is_refused_with_its_reason(

@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
+import pytest
+
 from benchmarks import _postgres
 from benchmarks._redis import RedisMissingError
 
@@ -167,6 +169,15 @@ def postgres_that_stops() -> Generator[PostgresServer]:
             yield server
         finally:
             server.stop(signal.SIGQUIT)
+
+
+@contextmanager
+def missing_is_skipped() -> Generator[None]:
+    """Skip the test if Redis is not installed."""
+    try:
+        yield
+    except RedisMissingError as missing:
+        pytest.skip(str(missing))
 
 
 @contextmanager

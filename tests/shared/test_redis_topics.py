@@ -20,7 +20,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from aiowheel.errors import BadInputError, StoreUnavailableError
 from aiowheel.serve import Limits, TopicApp
 from aiowheel.serve._redis_topics import RedisTopics
-from benchmarks._redis import RedisMissingError
 
 from .servers import (
     PATIENCE,
@@ -28,6 +27,7 @@ from .servers import (
     cluster_nodes,
     folder_for,
     holds,
+    missing_is_skipped,
     redis_that_stops,
     sentinel_with_a_replica,
 )
@@ -65,15 +65,6 @@ async def polled(client: httpx.AsyncClient, query: str) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
     page: dict[str, Any] = answer.json()
     return page
-
-
-@contextlib.contextmanager
-def missing_is_skipped() -> Any:
-    """Skip the test if Redis is not installed."""
-    try:
-        yield
-    except RedisMissingError as missing:
-        pytest.skip(str(missing))
 
 
 def data(page: dict[str, Any]) -> list[object]:
