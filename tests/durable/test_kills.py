@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -183,8 +184,9 @@ async def test_an_owner_that_was_stopped_beyond_its_lease_is_fenced_off(
             await until((tmp_path / "stale").exists)
             assert max(epochs) >= 2
     finally:
-        process.send_signal(signal.SIGCONT)
-        process.kill()
+        with suppress(ProcessLookupError):  # it may have ended
+            process.send_signal(signal.SIGCONT)
+            process.kill()
         await process.wait()
 
     assert int((tmp_path / "stale").read_text(encoding="utf-8")) >= 1
