@@ -124,7 +124,8 @@ def list_(
     print(f"{summary.pending:,} pending, {summary.overdue:,} overdue, {summary.dead:,} dead")
     if rows:
         cells = [
-            (row.name, row.handler, _time(row.due), "yes" if row.recurrence else "") for row in rows
+            (row.name, row.handler, _time(row.due), "yes" if row.recurrence else "no")
+            for row in rows
         ]
         print_table(("name", "handler", "due (UTC)", "recurs"), cells, texts=4)
 
