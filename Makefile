@@ -9,7 +9,7 @@ MAKEFLAGS += --no-builtin-rules
 
 # The first interpreter that is new enough and can create environments. Each candidate is run,
 # because a pyenv shim may exist and still refuse to run.
-PYTHON ?= $(shell for p in python3 python python3.13 python3.12 python3.11 python3.14; do \
+PYTHON ?= $(shell for p in python3 python python3.13 python3.12 python3.11 python3.14 python3.15; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
 	&& echo $$p && break; done)
 VENV ?= .venv
@@ -197,7 +197,7 @@ mutants: build  ## change one place at a time in wheel, timer and purgatory: tes
 		$(BIN)/python -m tests.mutants.mutants $$part $(MUTANTS_ARGS) || failed=1; done; [ -z "$$failed" ]
 
 # Debian's python3-dbg: such an interpreter checks its own assertions and the counts of references.
-DEBUG_PYTHON ?= $(shell for p in python3.14d python3.13d python3.12d python3.11d; do \
+DEBUG_PYTHON ?= $(shell for p in python3.15d python3.14d python3.13d python3.12d python3.11d; do \
 	$$p -c 'import venv, ensurepip' >/dev/null 2>&1 && echo $$p && break; done)
 .PHONY: sanitize
 sanitize: $(VENV)/.stamp-deps  ## run the core's tests on modules with AddressSanitizer and UBSan, also on a debug Python if one is found
@@ -225,7 +225,7 @@ test-stdlib: build  ## run CPython's and uvloop's own tests on our loops, minute
 	$(BIN)/python tests/stdlib/compare_loops.py
 	$(BIN)/python tests/stdlib/compare_uvloop_tests.py
 
-PYTHONS := 3.11 3.12 3.13 3.14
+PYTHONS := 3.11 3.12 3.13 3.14 3.15
 # pyenv's folders first: a shim on PATH may point at an interpreter that is not enabled.
 FIND_PYTHON = find_python() { for p in \
 	$$(ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$1".*/bin/"python$$1" 2>/dev/null | sort -Vr) "python$$1"; do \
@@ -240,7 +240,7 @@ FIND_PYTHONS = $(FIND_PYTHON); found=(); missing=(); pythons=(); for version in 
 	[ $${\#found[@]} -gt 0 ] || { echo "Python $(PYTHONS): $(NOT_FOUND)" >&2; exit 1; }
 
 .PHONY: test-all-pythons
-test-all-pythons:  ## run `make test` on each Python from 3.11 to 3.14 that is found, and name the others
+test-all-pythons:  ## run `make test` on each Python from 3.11 to 3.15 that is found, and name the others
 	@$(FIND_PYTHONS); \
 	for version in "$${found[@]}"; do $(MAKE) --no-print-directory "test-python-$$version"; done; \
 	echo "tested: Python $${found[*]}"; \
@@ -256,7 +256,7 @@ $(PYTHONS:%=test-python-%): test-python-%:
 # --- releases ---
 
 .PHONY: dist
-dist:  ## build and try every file of a release in dist/, for each Python from 3.11 to 3.14 that is found
+dist:  ## build and try every file of a release in dist/, for each Python from 3.11 to 3.15 that is found
 	@$(FIND_PYTHONS); \
 	"$${pythons[0]}" tools/dist.py "$${pythons[@]}"; \
 	for version in "$${missing[@]}"; do echo "NOT built: Python $$version: $(NOT_FOUND)"; done
