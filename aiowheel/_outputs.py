@@ -20,8 +20,7 @@ def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
     """Open a hidden file that replaces *path* when the block ends without an error.
 
     A symbolic link stays: the file that it points to is replaced. The new file has the permissions
-    of the one that it replaces. Once the block has ended, the
-    file also survives a loss of power.
+    of the one that it replaces. Once the block has ended, it also survives a loss of power.
 
     Args:
         path: The path of the result.

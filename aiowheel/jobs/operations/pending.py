@@ -108,7 +108,7 @@ def _state(spark: SparkSession, checkpoint: Path) -> Generator[DataFrame | None]
     if Checkpoint(checkpoint).last_finished_batch() < 0:
         yield None
         return
-    # Before, executors of Spark 4.1 cannot read state in a session without streams (SPARK-58973).
+    # Executors of Spark 4.1 can read state only if the session has begun its streams (SPARK-58973).
     _ = spark.streams.active
     with _plain(checkpoint) as place:
         yield (
