@@ -143,11 +143,15 @@ class Committer:
                 own.__cause__ = error.__cause__
                 job.fail(own)
         except asyncio.CancelledError:
+            text = "cancelled during the commit, which may have been made"
+            if not self._draining:  # `asyncio.run` has cancelled all tasks; this one starts again
+                self._counts.store_errors += 1
+                self._failed(StoreError(text))
             for job in jobs:
                 if self._draining:
                     job.fail(DurableTimersClosedError("closed during the commit"))
-                else:  # `asyncio.run` has cancelled all tasks; this one starts again
-                    job.fail(StoreError("cancelled during the commit, which may have been made"))
+                else:
+                    job.fail(StoreError(text))
             raise
         except Exception as error:
             self._failed(StoreError(f"{type(error).__name__}: {error}"))

@@ -29,7 +29,7 @@ from aiowheel.durable import (
 from aiowheel.durable._operations import Cursor, Leased, Operation, Put, Result, Row, part_of
 from aiowheel.testing import VirtualClockEventLoop
 
-from .links import Cut, Stalled, Transactional
+from .links import Cut, Link, Stalled, Transactional
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
@@ -1140,3 +1140,32 @@ async def test_a_commit_that_is_cancelled_with_all_tasks_is_an_error_of_its_call
         with pytest.raises(StoreError, match="cancelled during the commit"):
             await call
         assert await timers.schedule("b", "h", due=300 * SECOND)
+
+
+@pytest.mark.parametrize("fires", [False, True], ids=["scheduled", "fired"])
+async def test_a_timer_fires_after_its_commit_was_cancelled_with_all_tasks(fires: bool) -> None:
+    """The commit was made without an answer, so the timers are read again."""
+
+    class LateAnswers(Link):
+        answers_at = 0.0
+
+        async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
+            results = await super().commit(owner, operations)
+            await asyncio.sleep(max(0.0, self.answers_at - now()))
+            return results
+
+    store, log = LateAnswers(MemoryStore()), Log()
+    async with timers_on(store, log) as timers:
+        if fires:
+            await timers.every("a", "h", 10 * SECOND)
+            await asyncio.sleep(9.5)
+        store.answers_at = now() + 5
+        calls = [] if fires else [asyncio.create_task(timers.schedule("a", "h", due=60 * SECOND))]
+        await asyncio.sleep(1)
+        assert log.names == ["a"] * fires
+        await asyncio.wait(cancelled_but(*calls))
+        await asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.sleep(65)
+
+        assert log.names == ["a"] * (7 if fires else 1)
+        assert timers.statistics().store_errors == 1
