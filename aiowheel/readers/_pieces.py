@@ -30,8 +30,8 @@ PIECE_BYTES = 16 << 20
 
 _BY_LINES = (Format.CSV, Format.TSV, Format.NDJSON, Format.CLF)
 _QUOTE = ord('"')
-# The CSV reader rejects a field of more than 131,072 characters and continues after the next line
-# end. The limit is half of that, because a field may lie in two pieces.
+# A file with longer fields, for example because a quote is missing, is read line by line: pieces
+# with parts of one field are joined, and would fill the memory.
 _LONGEST_QUOTED = 65_536
 
 

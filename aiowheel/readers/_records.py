@@ -9,7 +9,6 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Protocol, TextIO, cast
 
 from aiowheel.errors import BadInputError
@@ -22,14 +21,20 @@ CLF_COLUMNS = (
     "host", "logname", "user", "time", "request", "response", "bytes", "referer", "useragent",
 )  # fmt: skip
 
+# A user may have blanks. One that begins with "- " is a logname: the line has another column in
+# front, as the format vhost_combined has, and its host is the name of the server.
 # The time excludes "[" as well: otherwise a line of many " [" takes quadratic time to match.
 _CLF_LINE = re.compile(
-    r"(?P<host>\S+) (?P<logname>\S+) (?P<user>.+?) \[(?P<time>[^\[\]]*)\] "
+    r"(?P<host>\S+) (?P<logname>\S+) (?!- [^[])(?P<user>.+?) \[(?P<time>[^\[\]]*)\] "
     r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<response>\S+) (?P<bytes>\S+)'
     r'(?: "(?P<referer>(?:[^"\\]|\\.)*)" "(?P<useragent>(?:[^"\\]|\\.)*)".*)?'
 )
 
 
+# Rows of CSV up to a quoted field without an end. The possessive parts take a doubled quote whole.
+_OPEN_FIELD = re.compile(
+    r'(?:(?:"(?:[^"]|"")*+"[^,\r\n]*+|[^",\r\n][^,\r\n]*+)?[,\r\n])*+"(?:[^"]|"")*+'
+)
 _UNESCAPED = re.compile(r"\\x([0-9a-fA-F]{2})")
 _UNCLOSED = "the file ends inside a quoted field"
 
@@ -81,34 +86,60 @@ def raw_text(raw: Raw) -> str:
 
 def _csv_records(source: Source, key: Names, time: str) -> Iterator[Record]:
     # RFC 4180: a field in double quotes may hold commas and line ends; "" stands for a quote.
-    text = _Text(source.text)
+    text = _Text(source.text, quoted=True)
     yield from _delimited(source, csv.reader(text), text, key, time)
 
 
 def _tsv_records(source: Source, key: Names, time: str) -> Iterator[Record]:
     # Tab-separated values have no quoting: a quote is an ordinary character.
-    text = _Text(source.text)
+    text = _Text(source.text, quoted=False)
     reader = csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
     yield from _delimited(source, reader, text, key, time)
 
 
 class _Text:
-    """The lines of a table, and whether `csv.reader` read past the last one.
+    """The lines of a table, for `csv.reader`.
 
-    `csv.reader` reads past the end only inside a quoted field, and then accepts the field as
-    complete.
+    Attributes:
+        is_over: Whether the reader read past the last line. It does so only inside a quoted field,
+            and then accepts the field as complete.
     """
 
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = lines
+    def __init__(self, lines: Iterable[str], *, quoted: bool) -> None:
         self.is_over = False
+        self._quoted = quoted
+        self._last = ""
+        self._lines = self._each(lines)
 
     def __iter__(self) -> Iterator[str]:
-        return chain(self._lines, self._end())
+        return self._lines
 
-    def _end(self) -> Iterator[str]:
+    def _each(self, lines: Iterable[str]) -> Iterator[str]:
+        for line in lines:
+            self._last = line
+            yield line
         self.is_over = True
-        yield from ()
+
+    def skip_field(self, *, begun: bool) -> int:
+        """Skip the rest of a field that the reader has given up; return the number of lines.
+
+        The reader would go on at the next line, also inside of a quoted field, and would take what
+        a client has written there for rows.
+
+        Args:
+            begun: Whether the last line began inside the field.
+        """
+        skipped = 0
+        is_open = self._quoted and _is_open(self._last, begun=begun)
+        while is_open and (line := next(self._lines, None)) is not None:
+            skipped += 1
+            is_open = _is_open(line, begun=True)
+        return skipped
+
+
+def _is_open(line: str, *, begun: bool) -> bool:
+    """Return whether a line of CSV, which may begin inside a quoted field, ends inside of one."""
+    return _OPEN_FIELD.fullmatch('"' + line if begun else line) is not None
 
 
 def _delimited(
@@ -123,14 +154,16 @@ def _delimited(
         raise BadInputError(f"{source.name}: line 1: {_UNCLOSED}")
     key_at, time_at = _columns(source, header, key, time)
     width, last = len(header), max(key_at, time_at)
+    skipped = 0
     while True:
-        first_line = reader.line_num + 1
+        first_line = reader.line_num + skipped + 1
         try:
             fields = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield first_line, "", "", str(error), ""
+            skipped += text.skip_field(begun=reader.line_num + skipped > first_line)
+            yield first_line, "", "", _UNCLOSED if text.is_over else str(error), ""
             continue
         if text.is_over:
             yield first_line, "", "", _UNCLOSED, fields

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aiowheel.errors import AiowheelError
+from aiowheel.errors import AiowheelError, BadInputError
 
 from ._checks import check, crowd_sums, hold_sums, outcome_sums, trace_outcomes
 from ._crowd import CrowdResult, run_crowd
@@ -23,6 +23,9 @@ from ._story import tell_crowd, tell_hold
 
 if TYPE_CHECKING:
     from aiowheel.jobs.report.job import ReportResult
+
+#: The name of a file that a demo leaves in its folder: later demos may replace the folder's files.
+_MARK = ".aiowheel-demo"
 
 
 @dataclass(frozen=True)
@@ -82,12 +85,13 @@ class DemoRun:
             as_json: Whether to return the result on *log* instead of printing it.
 
         Raises:
-            BadInputError: The log cannot be read.
+            BadInputError: The folder has files that no demo has written, or the log cannot be read.
             AiowheelError: A part failed, or its sums do not agree.
         """
-        _clear(self._trace_folder)
-        # The log comes first, so that a bad log is reported at once.
+        _claim(self._folder)
+        # The log comes first: a bad log is reported at once, and the earlier results stay.
         idle_hosts = None if log is None else self._search_log(log, as_json=as_json)
+        _clear(self._trace_folder)
         crowd = self._run_crowd()
         hold = self._run_hold()
         check(outcome_sums("the trace", trace_outcomes(self._trace_folder), crowd, hold))
@@ -152,10 +156,27 @@ class DemoRun:
             screen.line(f"picture     {report.picture}")
 
 
+def _claim(folder: Path) -> None:
+    """Create the folder; refuse one that has files of others, which the demo might replace."""
+    mark = folder / _MARK
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        is_others = any(folder.iterdir()) and not mark.exists()
+        if not is_others:
+            mark.write_text("aiowheel demo replaces the files of this folder.\n")
+    except OSError as error:
+        raise AiowheelError(f"{error.filename}: {error.strerror}") from error
+    if is_others:
+        raise BadInputError(
+            f"--out must be a new or an empty folder, or that of an earlier demo, got {folder}: "
+            "the demo would replace files in it"
+        )
+
+
 def _clear(trace_folder: Path) -> None:
     """Create the folder, and remove the trace of an earlier demo from it."""
     try:
-        trace_folder.mkdir(parents=True, exist_ok=True)
+        trace_folder.mkdir(exist_ok=True)
         for pattern in ("trace-*.parquet", ".trace-*.parquet.tmp"):
             for file in trace_folder.glob(pattern):
                 file.unlink()

@@ -258,17 +258,46 @@ def test_a_file_in_the_place_of_the_folder_is_bad_input(
     assert file.read_text() == "mine"
 
 
+def earlier_trace(out: Path) -> Path:
+    """Put a trace into *out*, and the mark of an earlier demo; return the trace."""
+    trace = out / "trace" / "trace-old-000001.parquet"
+    trace.parent.mkdir(parents=True)
+    trace.write_bytes(b"an earlier demo's")
+    (out / ".aiowheel-demo").touch()
+    return trace
+
+
+def test_a_folder_with_files_of_others_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The demo would replace them; they are unchanged."""
+    mine = tmp_path / "trace" / "trace-mine-000001.parquet"
+    mine.parent.mkdir()
+    mine.write_bytes(b"mine")
+
+    assert run(["demo", "--no-spark", "--out", str(tmp_path)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == (
+        "aiowheel: --out must be a new or an empty folder, or that of an earlier demo, "
+        f"got {tmp_path}: the demo would replace files in it\n"
+    )
+    assert list(tmp_path.rglob("*")) == [mine.parent, mine]
+
+
 def test_a_bad_log_ends_the_demo_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The exit code is 2, with one line, before the first part."""
+    """The exit code is 2, with one line, before the first part; earlier results stay."""
     log = tmp_path / "access.log"
     log.write_text("this is no access log\n")
+    earlier = earlier_trace(tmp_path / "out")
 
     assert run(["demo", "--no-spark", "--out", str(tmp_path / "out"), "--log", str(log)]) == 2
     printed = capsys.readouterr()
     assert "Part 1" not in printed.out
     assert re.fullmatch(r"aiowheel: .*access\.log: no good row.*\n", printed.err)
+    assert earlier.exists()
 
 
 @pytest.mark.slow
@@ -282,9 +311,7 @@ def test_the_demo_without_spark(
         '10.0.0.1 - - [01/Jan/2026:00:01:00 +0000] "GET / HTTP/1.1" 200 1\n'
     )
     out = tmp_path / "out"
-    (out / "trace").mkdir(parents=True)
-    (out / "trace" / "trace-old-000001.parquet").write_bytes(b"an earlier demo's")
-
+    earlier_trace(out)
     monkeypatch.setattr(_plan, "CrowdPlan", partial(CrowdPlan, **QUICK_CROWD))
     monkeypatch.setattr(_plan, "HoldPlan", partial(HoldPlan, **QUICK_HOLD))
     monkeypatch.setattr(_hold, "new_loop", VirtualClockEventLoop)

@@ -128,10 +128,50 @@ def test_a_bad_row_is_counted_and_reported(
     assert reason in rows.rejects[0]
 
 
-def test_a_malformed_log_line_is_rejected(tmp_path: Path) -> None:
-    """A malformed line does not affect the lines around it."""
+@pytest.mark.parametrize(
+    ("row", "lines"),
+    [
+        (b'k,7,"%s\nx,8,x\nk,9,"\n' % (b"a" * 140_000), 3),
+        (b'k,7,"a ""%s\nx,8,""\n""x"",8\n9"\r\n' % (b"x,8,x\n" * 30_000), 30_004),
+        (b'k,7,"a" "%s\n' % (b"a" * 140_000), 1),
+        (b'k,"%s\nx,8,"\n' % (b"a" * 140_000), 2),
+        (b'k,7"%s\n' % (b"a" * 140_000), 1),
+    ],
+    ids=["quoted", "doubled quotes", "after a quote", "no time", "unquoted"],
+)
+def test_what_is_in_too_long_a_field_is_no_row(row: bytes, lines: int, tmp_path: Path) -> None:
+    """Whoever chooses the text of a field must not make up rows; rows around it are used."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"key,t,x\nk,1,\n" + row + b"k,2,\n,3,\n")
+    rows = table(path)
+
+    assert pairs(rows) == [(1, "k"), (2, "k")]
+    assert rows.rejects[0].startswith(f"{path}: line 3: field larger than")
+    assert rows.rejects[1:] == [f"{path}: line {lines + 4}: the key is empty"]
+
+
+def test_too_long_a_field_without_an_end_is_the_last_row(tmp_path: Path) -> None:
+    """The same reason as for a short one."""
+    path = tmp_path / "a.csv"
+    path.write_text("key,t\nk,1\n" + 'k,"2\n' + "k,3\n" * 50_000)
+    rows = table(path)
+
+    assert pairs(rows) == [(1, "k")]
+    assert rows.rejects == [f"{path}: line 3: the file ends inside a quoted field"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "start of a stack trace",
+        'www.example.com:443 h - - [10/Oct/2000:13:55:36 -0700] "GET /" 200 1 "-" "curl"',
+        'www.example.com:443 h - frank [10/Oct/2000:13:55:36 -0700] "GET /" 200 1',
+    ],
+)
+def test_a_line_of_another_format_is_rejected(line: str, tmp_path: Path) -> None:
+    """Such a line does not affect the lines around it; the name of a server is no client."""
     path = tmp_path / "access.log"
-    path.write_text('h - - [10/Oct/2000:13:55:36 -0700] "GET /" 200 1\nstart of a stack trace\n')
+    path.write_text(f'h - a b [10/Oct/2000:13:55:36 -0700] "GET /" 200 1\n{line}\n')
     rows = table(path, key="host", time="time", written=TimeFormat.CLF)
 
     assert pairs(rows) == [(971211336, "h")]
