@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,9 +63,13 @@ def job_session(
 
 
 def print_json(value: object) -> None:
-    """Print one JSON value on stdout; unprintable characters are escaped as in JSON."""
+    """Print one JSON value on stdout.
+
+    Characters that are unprintable or not in the encoding of stdout are escaped as in JSON.
+    """
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     lines = json.dumps(value, indent=2, ensure_ascii=False).split("\n")
-    print("\n".join(line if line.isprintable() else _escaped(line) for line in lines))
+    print("\n".join(_escaped(line, encoding) for line in lines))
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 0) -> None:
@@ -128,6 +133,16 @@ def _text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, (int, float)) else str(value)
 
 
-def _escaped(line: str) -> str:
-    """Return a line of JSON with its unprintable characters escaped; only strings can hold them."""
-    return "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in line)
+def _escaped(line: str, encoding: str) -> str:
+    """Escape a line of JSON; only its strings can hold characters to escape."""
+    if _can_print(line, encoding):
+        return line
+    return "".join(sign if _can_print(sign, encoding) else json.dumps(sign)[1:-1] for sign in line)
+
+
+def _can_print(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return text.isprintable()
