@@ -65,8 +65,8 @@ class Sources(Protocol):
 class Inputs:
     """The files behind a list of paths; each path may name a file, a folder or a glob.
 
-    A folder stands for every file inside it at any depth, except hidden ones (``.name``,
-    ``_name``). A file that several paths reach is read once. Of a tar archive, the members whose
+    A folder stands for every file inside it at any depth, also behind links, except hidden ones
+    (``.name``, ``_name``). A file that several paths reach is read once. Of a tar archive, the members whose
     suffix fits the format are read, except hidden ones.
 
     Args:
@@ -228,12 +228,25 @@ def _expand(pattern: str) -> list[Path]:
         # An existing path takes precedence over the glob: a file name may hold brackets.
         # Path.glob needs the anchor apart and drops "./".
         exists = Path(pattern).exists()
-        names = [pattern] if exists else glob.glob(pattern, recursive=True)  # noqa: PTH207
+        names = [pattern] if exists else _matches(pattern)
         if not names:
             raise BadInputError(f"{pattern}: no such file")
         return [file for name in sorted(names) for file in _files_at(Path(name))]
     except OSError as error:  # `exists` raises too, for example without permission on the folder
         raise BadInputError(f"{error.filename}: {error.strerror}") from error
+
+
+def _matches(pattern: str) -> list[str]:
+    """Return what a glob matches; raise `OSError` if a folder in which it searches is closed."""
+    parts = PurePath(pattern).parts
+    for end, part in enumerate(parts):
+        if glob.has_magic(part):
+            # `**` stands for folders, and searches each of them.
+            searched = parts[: end + 1] if part == "**" else parts[:end]
+            for folder in glob.iglob(str(PurePath(*searched)), recursive=True):  # noqa: PTH207
+                if Path(folder).is_dir():
+                    os.scandir(folder).close()  # `glob` takes a folder that it cannot read as empty
+    return glob.glob(pattern, recursive=True)  # noqa: PTH207
 
 
 def _files_at(path: Path) -> list[Path]:
@@ -244,8 +257,15 @@ def _files_at(path: Path) -> list[Path]:
         raise error
 
     found: list[Path] = []
-    for parent, folders, names in os.walk(path, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(HIDDEN)]
+    entered = {os.path.realpath(path)}  # links may form a circle
+    for parent, folders, names in os.walk(path, onerror=refuse, followlinks=True):
+        real = {
+            name: os.path.realpath(Path(parent, name))
+            for name in sorted(folders)
+            if not name.startswith(HIDDEN)
+        }
+        folders[:] = [name for name, place in real.items() if place not in entered]
+        entered.update(real.values())
         found += [Path(parent, name) for name in names if not name.startswith(HIDDEN)]
     if not found:
         raise BadInputError(f"{path}: no file inside")

@@ -1,6 +1,8 @@
 """The output of job commands on stdout."""
 
+import io
 import json
+import sys
 
 import pytest
 
@@ -42,3 +44,27 @@ def test_cells_and_json_are_escaped_for_terminals(capsys: pytest.CaptureFixture[
     assert printed.replace("\n", "").isprintable()
     assert printed.count(r"a\x1b[2J\x9b31m\u202e") == 2
     assert json.loads(printed[printed.index("{") :]) == {evil: evil}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "printed"),
+    [
+        ("utf-8", r'"é \u202e \ud800 😀"'),
+        ("latin-1", r'"é \u202e \ud800 \ud83d\ude00"'),
+        ("ascii", r'"\u00e9 \u202e \ud800 \ud83d\ude00"'),
+    ],
+)
+def test_what_stdout_cannot_encode_is_escaped_as_in_json(
+    encoding: str, printed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The locale decides the encoding; the value that is read back is the same."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    value = "é \u202e \ud800 😀"
+
+    print_json(value)
+
+    sys.stdout.flush()
+    text = written.getvalue().decode(encoding)
+    assert text == f"{printed}\n"
+    assert json.loads(text) == value

@@ -294,6 +294,19 @@ def test_a_lost_row_fails_the_run(
     assert {file: file.read_bytes() for file in out.glob("**/*.parquet")} == earlier
 
 
+def test_two_operations_with_one_id_are_refused(
+    trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their outcomes, which may differ, would have the same id."""
+    write(tmp_path / "ops" / "1.ndjson", OPERATIONS[:1])
+
+    assert run([*trace, "--engine", "wheel", "--out", str(tmp_path / "out")]) == 2
+
+    flaw = "id must be unique, but 2 operations have 'both'"
+    assert capsys.readouterr().err == f"aiowheel: {tmp_path / 'ops'}: {flaw}\n"
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(240)

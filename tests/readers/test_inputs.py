@@ -1,10 +1,13 @@
 """The accepted inputs: files, folders, globs, gz and tar.gz."""
 
+import errno
 import gzip
 import io
+import os
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +74,41 @@ def test_two_names_of_one_file_are_read_once(
     inputs = Inputs(["a.csv", str(tmp_path / "a.csv"), "b.csv"])
 
     assert inputs.paths == (Path("a.csv"),)
+
+
+@pytest.mark.posix
+def test_a_folder_behind_a_link_is_read(tmp_path: Path) -> None:
+    """As `logs -> /mnt/logs`; links to the same folder are read once, also in a circle."""
+    folder, elsewhere = tmp_path / "logs", tmp_path / "mnt"
+    for place in (folder, elsewhere / "deep"):
+        place.mkdir(parents=True)
+    (elsewhere / "deep" / "a.csv").touch()
+    (elsewhere / "deep" / "up").symlink_to(folder)
+    for name in ("one", "two"):
+        (folder / name).symlink_to(elsewhere)
+
+    assert Inputs([str(folder)]).paths == (folder / "one" / "deep" / "a.csv",)
+
+
+@pytest.mark.parametrize("pattern", ["*/*.csv", "**/*.csv", "**"])
+def test_a_glob_into_a_closed_folder_is_refused(
+    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`glob` takes the folder as empty, and its rows would be missing silently."""
+    for name in ("open", "closed"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.csv").touch()
+    scan = os.scandir
+
+    def refusing(path: Any) -> Any:
+        if str(path).rstrip("/").endswith("closed"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+
+    with pytest.raises(BadInputError, match=r"closed: Permission denied"):
+        Inputs([str(tmp_path / pattern)])
 
 
 @pytest.mark.posix

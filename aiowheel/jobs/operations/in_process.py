@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
+from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.files import (
     Rejects,
     format_of_trace,
@@ -16,7 +19,7 @@ from aiowheel.jobs.operations.files import (
 from aiowheel.jobs.operations.results import PurgatoryResult, results_beside
 from aiowheel.jobs.operations.shard import Shard
 from aiowheel.readers import Format
-from aiowheel.rules import COMPLETED, NEVER
+from aiowheel.rules import COMPLETED, NEVER, Operation
 
 
 def run_replay(
@@ -32,7 +35,8 @@ def run_replay(
         form: The format of the files; None derives it from the suffixes.
 
     Raises:
-        BadInputError: An input is missing or is not a trace, or a table has only bad rows.
+        BadInputError: An input is missing or is not a trace, a table has only bad rows, or two
+            operations have one id.
         AiowheelError: A row was lost; *out* keeps the results of the earlier run.
 
     Cost: the trace is held in memory, about 500 bytes a row.
@@ -75,4 +79,13 @@ def _feed(shard: Shard, operations: Path, events: Path, form: Format | None) -> 
     ):
         if bad and not good:
             refuse_without_good_rows(path, len(bad), bad[-1][1])
+    _refuse_doubled(operations, shard.operations)
     return bad_operations + bad_events
+
+
+def _refuse_doubled(path: Path, rows: Sequence[Operation]) -> None:
+    """Refuse two operations with one id, whose outcomes nobody could tell apart."""
+    counts = Counter(row.id for row in rows)
+    if len(counts) < len(rows):
+        ((doubled, count),) = counts.most_common(1)
+        raise BadInputError(f"{path}: id must be unique, but {count:,} operations have {doubled!r}")
