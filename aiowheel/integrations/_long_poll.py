@@ -25,7 +25,7 @@ from aiowheel.integrations._poll import (
     check_retry_after,
 )
 from aiowheel.integrations._shared_poll import News, SharedPoll
-from aiowheel.integrations._version import etag, seen_token, seen_version
+from aiowheel.integrations._version import etag, seen_token, seen_version, version_of
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared import SharedCounters
 
@@ -151,13 +151,13 @@ async def long_poll_version(
         request: A request of Starlette or FastAPI.
         purgatory: The purgatory in which the request waits, or shared counters over it.
         key: Key of the document or resource that has the versions, or of the shared counter.
-        version: Returns the current version, at least 0. If versions start again, or *key* is
-            deleted, call `purgatory.forget(key)`; otherwise polls of lower versions are answered at
-            once. With shared counters, `version(answer)` returns the version of an answer that is
-            not a `Response`, and the tag is exactly that version. A version above the counter
-            raises the counter, because the process that wrote the version may have died before it
-            did so. Without *version*, the tag is the value of the counter before the answer was
-            read; if a change happens between the two, a client may get an answer twice.
+        version: Returns the current version, an int from 0 to 2**63 - 1. If versions start again,
+            or *key* is deleted, call `purgatory.forget(key)`; otherwise polls of lower versions are
+            answered at once. With shared counters, `version(answer)` returns the version of an
+            answer that is not a `Response`, and the tag is exactly that version. A version above
+            the counter raises the counter, because the process that wrote the version may have died
+            before it did so. Without *version*, the tag is the value of the counter before the
+            answer was read; if a change happens between the two, a client may get an answer twice.
         answer: Returns a `Response` of the current version, or a value for *render*.
         timeout: Seconds or timedelta; None for no timeout.
         jitter: As for `long_poll`.
@@ -185,7 +185,7 @@ async def long_poll_version(
         plain_callback(name, cast(object, function), AWAIT_BEFORE)
     current_version = cast(Callable[[], int], version)
     longest = spread("timeout", timeout, jitter)
-    current = cast(int, called("version", current_version))
+    current = version_of(current_version)
     try:
         seen = seen_version(
             request.headers.get("if-none-match"), request.query_params.get("since"), current
@@ -202,12 +202,12 @@ async def long_poll_version(
             return news
         # The version may have changed after the timeout in the same loop iteration. The client
         # needs that answer: with its tag alone it would wait for the version after it.
-        if not news and current_version() == current:
+        if not news and version_of(current_version) == current:
             return _nothing_new(current, conditional=seen.conditional)
     found = called("answer", answer)
     if not isinstance(found, Response):
         found = cast(Response, called("render", render, found))
-    return _versioned(found, current_version())
+    return _versioned(found, version_of(current_version))
 
 
 async def _shared_version(

@@ -6,15 +6,28 @@ Source: RFC 9110, sections 8.8.3 (ETag) and 13.1.2 (If-None-Match).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from aiowheel.errors import BadInputError
+from aiowheel.integrations._poll import called
+from aiowheel.shared._store import GREATEST_VALUE, checked_value
 from aiowheel.shared._tokens import parsed_token
 
-_NUMBER = re.compile(r"[0-9]{1,18}")  # a limit, because int() is slow for thousands of digits
+_NUMBER = re.compile(r"[0-9]{1,19}")  # a limit, because int() is slow for thousands of digits
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 #: Stands for the current version in `If-None-Match`.
 ANY = "*"
+
+
+def version_of(version: Callable[[], object]) -> int:
+    """Call *version*, and return the current version.
+
+    Raises:
+        TypeError: The result is a coroutine, or not an int.
+        ValueError: The result is out of range.
+    """
+    return checked_value("version", called("version", version))
 
 
 class Seen(NamedTuple):
@@ -39,7 +52,7 @@ def seen_version(if_none_match: str | None, since: str | None, current: int) -> 
         current: The current version.
 
     Raises:
-        BadInputError: *since* is not a number from 0 to 10**18 - 1.
+        BadInputError: *since* is not a number from 0 to 2**63 - 1.
     """
     if if_none_match is not None:
         tags = _TAG.findall(if_none_match)
@@ -48,8 +61,8 @@ def seen_version(if_none_match: str | None, since: str | None, current: int) -> 
         return Seen(None, conditional=True)
     if since is None:
         return Seen(None, conditional=False)
-    if not _NUMBER.fullmatch(since):
-        raise BadInputError(f"since must be a number from 0 to {10**18 - 1}, got {since[:40]!r}")
+    if not _NUMBER.fullmatch(since) or int(since) > GREATEST_VALUE:
+        raise BadInputError(f"since must be a number from 0 to 2**63 - 1, got {since[:40]!r}")
     return Seen(int(since), conditional=False)
 
 

@@ -28,7 +28,7 @@ from aiowheel.integrations._poll import (
     check_wheel,
 )
 from aiowheel.integrations._shared_poll import News, SharedPoll
-from aiowheel.integrations._version import etag, seen_token, seen_version
+from aiowheel.integrations._version import etag, seen_token, seen_version, version_of
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared import CounterStore, SharedCounters
 from aiowheel.timer import Timer
@@ -191,7 +191,7 @@ async def long_poll_version(
         plain_callback(name, cast(object, function), AWAIT_BEFORE)
     current_version = cast(Callable[[], int], version)
     longest = spread("timeout", timeout, jitter)
-    current = cast(int, called("version", current_version))
+    current = version_of(current_version)
     try:
         seen = seen_version(
             request.headers.get("If-None-Match"), request.query.get("since"), current
@@ -208,12 +208,12 @@ async def long_poll_version(
             return news
         # The version may have changed after the timeout in the same loop iteration. The client
         # needs that answer: with its tag alone it would wait for the version after it.
-        if not news and current_version() == current:
+        if not news and version_of(current_version) == current:
             return _nothing_new(current, conditional=seen.conditional)
     found = called("answer", answer)
     if not isinstance(found, web.StreamResponse):
         found = cast(web.Response, called("render", render, found))
-    return _versioned(found, current_version())
+    return _versioned(found, version_of(current_version))
 
 
 async def _shared_version(

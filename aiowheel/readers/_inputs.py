@@ -66,8 +66,8 @@ class Inputs:
     """The files behind a list of paths; each path may name a file, a folder or a glob.
 
     A folder stands for every file inside it at any depth, also behind links, except hidden ones
-    (``.name``, ``_name``). A file that several paths reach is read once. Of a tar archive, the members whose
-    suffix fits the format are read, except hidden ones.
+    (``.name``, ``_name``). A file that several paths reach is read once. Of a tar archive, the
+    members whose suffix fits the format are read, except hidden ones.
 
     Args:
         patterns: Paths as the user wrote them, at least one.
