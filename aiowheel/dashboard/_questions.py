@@ -7,6 +7,7 @@ operations is bounded.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Hashable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any, Final
@@ -17,6 +18,7 @@ from aiowheel.purgatory import Purgatory
 MOST_FOUND: Final = 50  #: maximum keys that a search returns
 MOST_OPERATIONS: Final = 100  #: maximum operations that are returned
 _SLICE: Final = 2_000  # keys per slice: about a millisecond
+_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,99}")
 
 
 async def find_keys(purgatory: Purgatory, text: str) -> Json:
@@ -44,10 +46,12 @@ async def operations_of(purgatory: Purgatory, text: str, now: float) -> Json:
     """Return operations that wait for the key whose full or shortened text is *text*.
 
     Several keys may have the same text; the answer then holds the operations of all of them. Cost:
-    O(1) if *text* itself is a key, otherwise as `find_keys`.
+    O(1) if *text* itself or its integer is a key, and keys of other types with the same text are
+    not found; otherwise as `find_keys`.
     """
-    keys: list[Hashable] = [text]
-    if not _exists(purgatory, text):
+    likely: list[Hashable] = [text, int(text)] if _INTEGER.fullmatch(text) else [text]
+    keys = [key for key in likely if _exists(purgatory, key)]
+    if not keys:
         named = {
             key: None
             async for each in _slices(purgatory)
@@ -70,7 +74,7 @@ async def operations_of(purgatory: Purgatory, text: str, now: float) -> Json:
     }
 
 
-def _exists(purgatory: Purgatory, key: str) -> bool:
+def _exists(purgatory: Purgatory, key: Hashable) -> bool:
     return purgatory.waiters(key) > 0 or purgatory.value(key) is not None
 
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 Events = list[tuple[SelectorKey, int]]
 
+_LONGEST_WAIT = 1e6  # seconds; epoll counts milliseconds in 32 bits
+
 
 class IdleSelector(BaseSelector):
     """A wrapper of a real selector that calls *on_idle* when the loop would block.
@@ -32,8 +34,10 @@ class IdleSelector(BaseSelector):
         return self._on_idle()
 
     def wait(self, seconds: float) -> Events:
-        """Block in real time for at most *seconds*; `inf` waits without a limit."""
-        return self._selector.select(None if seconds == float("inf") else seconds)
+        """Block in real time for at most *seconds*, or 11 days; `inf` waits without a limit."""
+        return self._selector.select(
+            None if seconds == float("inf") else min(seconds, _LONGEST_WAIT)
+        )
 
     def register(
         self, fileobj: FileDescriptorLike, events: int, data: object = None

@@ -1,6 +1,7 @@
 """The search for keys, and the operations of one key."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -100,6 +101,18 @@ async def test_only_the_first_operations_are_returned() -> None:
     found = await operations_of(purgatory, "x", timer.time())
 
     assert (len(found["operations"]), found["waiters"]) == (MOST_OPERATIONS, 3 * MOST_OPERATIONS)
+
+
+async def test_the_operations_of_a_number_and_of_its_text_are_both_found() -> None:
+    """A viewer sees both keys as one text."""
+    timer, purgatory = made()
+    keys: list[Any] = [7, "7", -7]
+    for key in keys:
+        purgatory.try_complete_else_watch(Unmet(9), [key])
+
+    found = await operations_of(purgatory, "7", timer.time())
+
+    assert (len(found["operations"]), found["waiters"]) == (2, 2)
 
 
 async def test_a_key_without_waiters_has_none() -> None:

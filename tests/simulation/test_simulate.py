@@ -515,9 +515,18 @@ def test_calls_in_threads_are_repeatable() -> None:
     assert runs[0].trace == runs[1].trace
 
 
+def test_a_long_run_may_make_many_turns() -> None:
+    """The limit of turns, which finds endless callbacks, grows with the steps."""
+    run = simulate(Quiet, seed=1, steps=30_000, faults=[])
+
+    assert run.error is None
+    assert len(run.steps) == 30_000
+
+
 # --- arguments ------------------------------------------------------------------------------
 
 USUAL: dict[str, Any] = {"world": Accounts, "seed": 1}
+NO_SEEDS: dict[str, Any] = {"world": Accounts, "seeds": []}
 
 
 @pytest.mark.parametrize(
@@ -528,16 +537,29 @@ USUAL: dict[str, Any] = {"world": Accounts, "seed": 1}
         ({"seed": 1.0}, TypeError, "seed must be an integer, got 1.0"),
         ({"steps": -1}, ValueError, "steps must be"),
         ({"steps": [2, 1]}, ValueError, "steps must be ascending numbers, got [2, 1]"),
+        ({"steps": 2.5}, TypeError, "steps must be an int from 0 to 1000000, got 2.5"),
         ({"faults": "stall"}, TypeError, "faults must be a collection of"),
+        ({"faults": 5}, TypeError, "faults must be a collection of"),
         ({"faults": ["step"]}, ValueError, "faults must be of"),
     ],
 )
 def test_a_wrong_argument(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
-    """The call raises one clear error."""
+    """Each call raises one clear error, also before the first seed."""
     with pytest.raises(error) as caught:
         simulate(**(USUAL | arguments))
-
     assert text in str(caught.value)
+
+    if "seed" not in arguments:
+        with pytest.raises(error) as caught:
+            explore(**(NO_SEEDS | arguments))
+        assert text in str(caught.value)
+
+
+def test_a_number_of_seeds_is_refused() -> None:
+    """The text shows what to write."""
+    seeds: Any = 100
+    with pytest.raises(TypeError, match=r"seeds must be integers such as range\(100\), got 100"):
+        explore(Accounts, seeds=seeds)
 
 
 @pytest.mark.parametrize("name", ["check", "idle", "strike", "closed", "state"])

@@ -66,6 +66,19 @@ async def test_a_read_from_a_silent_peer_times_out(virtual_clock: VirtualClock) 
     assert virtual_clock.time() == 30.0
 
 
+@pytest.mark.virtual_time(patience=1e12)
+async def test_patience_may_be_longer_than_a_wait_of_the_system(
+    virtual_clock: VirtualClock,
+) -> None:
+    """The systems count milliseconds in 32 bits."""
+    async with connection() as (reader, writer):
+        asyncio.get_running_loop().call_soon(writer.write, b"line\n")
+        async with asyncio.timeout(30):
+            assert await reader.readline() == b"LINE\n"
+
+    assert virtual_clock.time() == 0.0
+
+
 @PATIENT
 async def test_a_job_is_waited_for(virtual_clock: VirtualClock) -> None:
     """The job ends before its virtual timeout, however long it takes in real time."""

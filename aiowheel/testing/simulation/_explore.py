@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from aiowheel._arguments import safe_repr
 from aiowheel.errors import SimulationFailedError
 from aiowheel.testing.simulation._command import command_of
-from aiowheel.testing.simulation._run import STEPS, Run, simulate
+from aiowheel.testing.simulation._faults import checked_kinds
+from aiowheel.testing.simulation._run import STEPS, Run, checked_steps, checked_world, simulate
 from aiowheel.testing.simulation._shrink import shrink
 from aiowheel.testing.simulation._world import World
 
@@ -80,8 +82,11 @@ def explore(
             cause is the error of that run.
         TypeError, ValueError: As for `simulate`.
     """
-    numbers = steps if isinstance(steps, int) else tuple(steps)
-    kinds = None if faults is None else tuple(faults)
+    checked_world(world)
+    if not isinstance(seeds, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
+        raise TypeError(f"seeds must be integers such as range(100), got {safe_repr(seeds)}")
+    numbers = checked_steps(steps)
+    kinds = checked_kinds(faults, world.faults)
     total = Exploration()
     for seed in seeds:
         run = simulate(world, seed=seed, steps=numbers, faults=kinds)

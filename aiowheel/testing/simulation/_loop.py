@@ -25,8 +25,8 @@ from aiowheel.testing.simulation._other_thread import call_in_other_thread
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-#: Turns of the loop in one run; a run with more turns fails, because a callback repeats endlessly.
-MOST_TURNS = 50_000
+_MOST_TURNS = 50_000
+_MOST_TURNS_PER_STEP = 1_000
 _LATE = 0.1  # the share of timers that fire late
 _LATEST_NS = (1, 1_000, 999_999, 1_000_000, 17_000_000)
 #: Seconds that a job of an executor takes.
@@ -66,6 +66,14 @@ class SimulationLoop(VirtualClockEventLoop):
         self.chance: Random = Random(f"loop {seed}")  # noqa: S311 - repeatable on purpose
         self._kinds = frozenset(kinds)
         self._failure: BaseException | None = None
+        self._most_turns = _MOST_TURNS
+
+    def expect(self, steps: int) -> None:
+        """Make a run of so many steps fail after 1,000 turns a step, or 50,000 for few steps.
+
+        With more turns a callback repeats endlessly.
+        """
+        self._most_turns = max(_MOST_TURNS, _MOST_TURNS_PER_STEP * steps)
 
     @property
     def now_ns(self) -> int:
@@ -96,8 +104,8 @@ class SimulationLoop(VirtualClockEventLoop):
         if failure is not None:
             raise failure
         self.turns += 1
-        if self.turns > MOST_TURNS:
-            raise AssertionError(f"the run made more than {MOST_TURNS} turns of the loop")
+        if self.turns > self._most_turns:
+            raise AssertionError(f"the run made more than {self._most_turns} turns of the loop")
         ready = self._ready
         if len(ready) > 1 and "reorder" in self._kinds:
             order = list(ready)

@@ -177,6 +177,7 @@ class _Play:
         chance = _chance(seed, "start")
         self.start = chance.choice(world.starts)
         self.loop: SimulationLoop = world.loop_class(seed=seed, kinds=active, start=self.start)
+        self.loop.expect(len(steps))
         self.loop.set_exception_handler(self._on_report)
         self.trace = Trace(self.loop)
         self.states: set[Hashable] = set()
