@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Generator
@@ -11,6 +12,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Final, TypeAlias, TypeVar
+
+from aiowheel._arguments import safe_repr
 
 T = TypeVar("T")
 
@@ -22,6 +25,22 @@ _Call: TypeAlias = tuple[
     Callable[[sqlite3.Connection], Any] | None, asyncio.AbstractEventLoop, "asyncio.Future[Any]"
 ]
 _Outcome: TypeAlias = tuple[object, BaseException | None]
+
+
+def checked_file(path: object) -> Path:
+    """Return the path of a database.
+
+    Raises:
+        TypeError: *path* is not a path of text.
+        ValueError: *path* names no file. The names that SQLite gives another meaning are refused.
+    """
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(text, str):
+        raise TypeError(f"path must be a path, got {safe_repr(path)}")
+    found = Path(text)
+    if text in {"", ":memory:"} or text.startswith("file:") or not found.absolute().name:
+        raise ValueError(f"path must be the path of a file, got {safe_repr(path)}")
+    return found
 
 
 @contextlib.contextmanager

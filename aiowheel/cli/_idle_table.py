@@ -109,6 +109,11 @@ class TableOptions:
     def _columns(self, known: Format | None) -> tuple[tuple[str, ...], str, TimeFormat]:
         host, moment, written = _USUAL.get(known, ((), "", TimeFormat.EPOCH))
         key, time = self.key or host, self.time or moment
+        if not key and known is None:
+            raise BadInputError(
+                "--key must be the name of a column, got none; an access log whose name does not "
+                "end in .log needs --format clf"
+            )
         for option, is_there in (("--key", key and all(key)), ("--time", time)):
             if not is_there:
                 raise BadInputError(f"{option} must be the name of a column, got none")

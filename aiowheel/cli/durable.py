@@ -26,24 +26,27 @@ Where = Annotated[
         metavar="STORE", help="An SQLite file, or a PostgreSQL address: postgresql://..."
     ),
 ]
-Limit = Annotated[int, typer.Option(min=1, help="Maximum number shown.")]
+Limit = Annotated[int, typer.Option(min=1, max=1_000_000, help="Maximum number shown.")]
 
-durable: typer.Typer = typer.Typer(
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="""Read and change a store of durable timers.
+durable: typer.Typer = typer.Typer(rich_markup_mode=None)
+
+
+@durable.callback(invoke_without_command=True)
+def _durable(context: typer.Context) -> None:
+    """Read and change a store of durable timers.
 
     \b
     Example:
       aiowheel durable list app.db
       aiowheel durable redrive app.db 3
-    """,
-)
+    """
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 def _with_store(where: str, use: Callable[[Store], Awaitable[T]], *, create: bool = False) -> T:
     async def run() -> T:
-        store = _store_at(where)
+        store = _store_at(where, create=create)
         await store.open(create=create)
         try:
             return await use(store)
@@ -53,12 +56,19 @@ def _with_store(where: str, use: Callable[[Store], Awaitable[T]], *, create: boo
     return asyncio.run(run())
 
 
-def _store_at(where: str) -> Store:
+def _store_at(where: str, *, create: bool) -> Store:
     if where.startswith(("postgres://", "postgresql://")):
         from aiowheel.durable import PostgresStore
 
         return PostgresStore(where)
-    return SQLiteStore(where)
+    if "://" in where:
+        raise BadInputError(f"STORE must be an SQLite file or postgresql://..., got {where}")
+    path = Path(where)
+    if path.exists() and not path.is_file():
+        raise BadInputError(f"STORE must be an SQLite file, got {where}, which is not a file")
+    if not path.exists() and not create:
+        raise BadInputError(f"{where}: no such file")
+    return SQLiteStore(path)
 
 
 def _execute(where: str, operation: Operation) -> Result:
@@ -212,7 +222,9 @@ def dead(store: Where, *, limit: Limit = 100, json: Json = False) -> None:
 @durable.command()
 def redrive(
     store: Where,
-    number: Annotated[int, typer.Argument(metavar="ID", help="Id of a dead letter.")],
+    number: Annotated[
+        int, typer.Argument(min=1, max=2**63 - 1, metavar="ID", help="Id of a dead letter.")
+    ],
     *,
     json: Json = False,
 ) -> None:

@@ -25,7 +25,14 @@ from typing import Any, TypeVar
 
 from aiowheel._arguments import checked_int, safe_repr
 from aiowheel._bells import Bells
-from aiowheel._sqlite import VALUE_ERRORS, ConnectionThread, FileLook, transaction, use_wal
+from aiowheel._sqlite import (
+    VALUE_ERRORS,
+    ConnectionThread,
+    FileLook,
+    checked_file,
+    transaction,
+    use_wal,
+)
 from aiowheel.durable import _sqlite_statements as statements
 from aiowheel.durable._databases import missing_partitions
 from aiowheel.durable._operations import (
@@ -71,9 +78,7 @@ class SQLiteStore(Store):
 
     def __init__(self, path: str | os.PathLike[str], *, partitions: int | None = None) -> None:
         super().__init__()
-        if not isinstance(path, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"path must be a path, got {safe_repr(path)}")
-        self.path: Path = Path(path)
+        self.path: Path = checked_file(path)
         self._given_partitions = (
             None if partitions is None else checked_int("partitions", partitions, 1, 1024)
         )

@@ -1,5 +1,6 @@
 """File formats and time formats, named as on the command line. Rank 4."""
 
+import re
 from enum import StrEnum
 from pathlib import PurePath
 
@@ -38,6 +39,7 @@ class Unit(StrEnum):
         return {"s": 0, "ms": 3, "us": 6, "ns": 9}[self.value]
 
 
+_ROTATED = re.compile(r"(?:\.gz|[-._][0-9][0-9-]*)+\Z")
 _SUFFIXES = {
     ".tsv": Format.TSV,
     ".tab": Format.TSV,
@@ -52,9 +54,7 @@ _SUFFIXES = {
 def format_of(name: str) -> Format | None:
     """Return the format that the file name implies, or None if the name implies none.
 
-    The suffix ``.gz`` and the number of a rotated log (``access.log.3.gz``) are ignored.
+    The suffix ``.gz`` and the number or date of a rotated log (``access.log.3.gz``,
+    ``access.log-20261127``) are ignored.
     """
-    path = PurePath(name)
-    while path.suffix == ".gz" or path.suffix[1:].isdigit():
-        path = path.with_suffix("")
-    return _SUFFIXES.get(path.suffix.lower())
+    return _SUFFIXES.get(PurePath(_ROTATED.sub("", name)).suffix.lower())

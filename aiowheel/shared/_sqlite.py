@@ -17,14 +17,13 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
-from aiowheel._arguments import checked_bool, safe_repr
+from aiowheel._arguments import checked_bool
 from aiowheel._background import LastingTask
 from aiowheel._bells import BARE, CERTAINLY_ALL, LONGEST_MESSAGE, Bells
 from aiowheel._events import emit
-from aiowheel._sqlite import FileLook, transaction
+from aiowheel._sqlite import FileLook, checked_file, transaction
 from aiowheel.errors import StoreUnavailableError
 from aiowheel.shared._sqlite_thread import SqliteThread
 from aiowheel.shared._store import (
@@ -79,15 +78,13 @@ class SqliteCounters:
         synced: Whether every write waits for the disk, so that a loss of power loses no write.
 
     Raises:
-        TypeError: *path* is not a path.
+        TypeError: *path* is not a path, or *synced* not a bool.
+        ValueError: *path* names no file, as `:memory:` does.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, synced: bool = False) -> None:
         checked_bool("synced", synced)
-        try:
-            self._path = Path(path).absolute()
-        except TypeError:
-            raise TypeError(f"path must be a path, got {safe_repr(path)}") from None
+        self._path = checked_file(path).absolute()
         self._writer = SqliteThread(self._path, "aiowheel sqlite writer", synced=synced)
         self._reader = SqliteThread(self._path, "aiowheel sqlite reader", synced=synced)
         self._bells = Bells(self._path.with_name(f"{self._path.name}-hints"))

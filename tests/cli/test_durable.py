@@ -177,12 +177,39 @@ def test_a_file_without_timers_is_refused(
 ) -> None:
     """The file is unchanged."""
     missing = tmp_path / "missing.db"
-    assert run(["durable", command, str(missing)]) == 1
+    assert run(["durable", command, str(missing)]) == 2
+    assert capsys.readouterr().err == f"aiowheel: {missing}: no such file\n"
     assert not missing.exists()
     text = tmp_path / "text.db"
     text.write_text("this is no database, and it is long enough to be taken for one" * 20)
     assert run(["durable", command, str(text)]) == 1
     assert "not a database" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["list", "http://host/app.db"], "STORE must be an SQLite file or postgresql://..., got "),
+        (["check", "/"], "STORE must be an SQLite file, got /, which is not a file"),
+        (["migrate", "."], "STORE must be an SQLite file, got ., which is not a file"),
+        (["redrive", "app.db", str(2**63)], "less than or equal to 9223372036854775807, got "),
+        (["list", "app.db", "--limit", str(2**64)], "less than or equal to 1000000, got "),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(
+    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line has the value and what is legal."""
+    assert run(["durable", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert text in printed.err
+    assert (printed.err.count("\n"), printed.out) == (1, "")
+
+
+def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """As with `aiowheel` alone."""
+    assert run(["durable"]) == 0
+    assert "list     Print counts of the store" in capsys.readouterr().out
 
 
 def test_export_writes_a_trace(

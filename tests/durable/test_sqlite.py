@@ -39,6 +39,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "app.db"
 
 
+@pytest.mark.parametrize("name", ["", "/", ":memory:", "file:app.db?mode=ro"])
+def test_a_name_without_a_file_is_refused(name: str) -> None:
+    """A file with the name `:memory:` would surprise its user."""
+    with pytest.raises(ValueError, match=r"path must be the path of a file, got ") as caught:
+        SQLiteStore(name)
+    assert repr(name) in str(caught.value)
+
+
 async def test_a_timer_of_a_transaction_exists_if_the_transaction_commits(path: Path) -> None:
     """After the commit, the process that owns its partition fires it."""
     fired = Fired()

@@ -144,6 +144,27 @@ def test_gz_is_detected_by_its_content(tmp_path: Path) -> None:
     assert inputs.format is Format.CLF
 
 
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("access.log-20261127", Format.CLF),
+        ("access.log-2026112713.gz", Format.CLF),
+        ("access.log.2026-11-27.3.gz", Format.CLF),
+        ("web-1.LOG", Format.CLF),
+        ("a.csv_2", Format.CSV),
+        ("access.log-old", None),
+        ("20261127", None),
+    ],
+)
+def test_the_number_or_date_of_a_rotated_file_is_ignored(
+    name: str, form: Format | None, tmp_path: Path
+) -> None:
+    """These are the names that logrotate and the logging module of Python make."""
+    (tmp_path / name).write_text("x")
+
+    assert Inputs([str(tmp_path)]).format is form
+
+
 def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
     """Spreadsheets write a byte order mark before the first column's name."""
     (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfkey,t\n")

@@ -113,10 +113,21 @@ async def test_a_redis_client_of_the_caller(
 BAD: Any = 3
 
 
+class BytesPath:
+    """A path that is not text."""
+
+    def __fspath__(self) -> Any:
+        """Return bytes."""
+        return b"a.db"
+
+
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
         (lambda: SqliteCounters(BAD), TypeError, "path must be a path, got 3"),
+        (lambda: SqliteCounters(BytesPath()), TypeError, "path must be a path, got <"),
+        (lambda: SqliteCounters(""), ValueError, "path must be the path of a file, got ''"),
+        (lambda: SqliteCounters(":memory:"), ValueError, "file, got ':memory:'"),
         (lambda: PostgresCounters(BAD), TypeError, "dsn must be a str, got 3"),
         (lambda: PostgresCounters("", name="A"), ValueError, "name must be 1 to 40"),
         (lambda: PostgresCounters("", name="a'b"), ValueError, "name must be 1 to 40"),
