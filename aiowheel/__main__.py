@@ -7,6 +7,8 @@ def main() -> int:
     """Run the command line; without the `cli` extra, print the command that installs it."""
     try:
         from aiowheel.cli import run
+    except KeyboardInterrupt:
+        return 130
     except ModuleNotFoundError as exc:
         if exc.name not in {"typer", "rich", "click"}:
             raise

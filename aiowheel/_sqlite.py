@@ -27,17 +27,18 @@ _Call: TypeAlias = tuple[
 _Outcome: TypeAlias = tuple[object, BaseException | None]
 
 
-def checked_file(path: object) -> Path:
+def checked_file(path: str | os.PathLike[str]) -> Path:
     """Return the path of a database.
 
     Raises:
         TypeError: *path* is not a path of text.
         ValueError: *path* names no file. The names that SQLite gives another meaning are refused.
     """
-    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
-    if not isinstance(text, str):
-        raise TypeError(f"path must be a path, got {safe_repr(path)}")
-    found = Path(text)
+    try:
+        found = Path(path)
+    except TypeError:
+        raise TypeError(f"path must be a path, got {safe_repr(path)}") from None
+    text = os.fspath(path)
     if text in {"", ":memory:"} or text.startswith("file:") or not found.absolute().name:
         raise ValueError(f"path must be the path of a file, got {safe_repr(path)}")
     return found

@@ -5,6 +5,7 @@ the same name (`idle` in `idle.py`). The function itself imports heavy modules, 
 `aiowheel --help` is quick. The code of `CHECKOUT_COMMANDS` is outside the package.
 """
 
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -55,6 +56,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     # For a known command, only its own module is imported.
     names = arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS
+    _fill_closed_streams()
     if isinstance(sys.stdout, TextIOWrapper):  # the locale's encoding may lack characters of a key
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -83,6 +85,19 @@ def run(argv: Sequence[str] | None = None) -> int:
         where = f"{exc.filename}: " if exc.filename else ""
         return _refuse(f"{where}{exc.strerror}", FAILED)
     return code if isinstance(code, int) else DONE
+
+
+def _fill_closed_streams() -> None:
+    """Open the null device in place of each standard stream that the caller has closed.
+
+    Otherwise `print` would write errors to stdout, and the next file that is opened, such as a
+    result, would become a standard stream of the programs that this one starts.
+    """
+    for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
+        if stream is None:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is the stream's
+    if sys.__stderr__ is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - open to the end of the program
 
 
 def build_app(names: Iterable[str]) -> typer.Typer:

@@ -126,9 +126,11 @@ def idle(folder: Path, *arguments: str) -> list[str]:
     return ["idle", str(folder / "in.csv"), *options, *arguments]
 
 
-def in_a_process(arguments: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
+def in_a_process(
+    arguments: list[str], *starter: str, **how: Any
+) -> subprocess.CompletedProcess[str]:
     """Run a command line in a process of its own."""
-    command = [sys.executable, "-m", "aiowheel", *arguments]
+    command = [*starter, sys.executable, "-m", "aiowheel", *arguments]
     return subprocess.run(command, check=False, text=True, stderr=subprocess.PIPE, **how)
 
 
@@ -151,6 +153,31 @@ def test_a_closed_standard_output_is_one_line(tmp_path: Path) -> None:
     os.close(writing)
 
     assert (ended.returncode, ended.stderr) == (1, "aiowheel: standard output: Broken pipe\n")
+
+
+@pytest.mark.posix
+@pytest.mark.parametrize(
+    ("closed", "out", "code", "err"),
+    [
+        ("1", "-", 2, "aiowheel: --out must be a file, got -: standard output is closed\n"),
+        ("1", "out.csv", 0, ""),
+        ("2", "-", 0, ""),
+        ("0 1 2", "out.csv", 0, ""),
+    ],
+)
+def test_a_program_may_start_with_closed_streams(
+    closed: str, out: str, code: int, err: str, tmp_path: Path
+) -> None:
+    """What would go to a closed stream is dropped; it goes neither to another stream nor a file."""
+    target = out if out == "-" else str(tmp_path / out)
+    closing = " ".join(f"{number}>&-" for number in closed.split())
+    shell = ["sh", "-c", f'exec "$@" {closing}', "sh"]
+
+    ended = in_a_process(idle(tmp_path, "--out", target), *shell, stdout=subprocess.PIPE)
+
+    assert (ended.returncode, ended.stderr) == (code, err)
+    result = ended.stdout if out == "-" else (tmp_path / out).read_text()
+    assert result == ("" if code else "fire,key\n2,a\n")
 
 
 @pytest.mark.skipif(not Path("/dev/stdout").is_symlink(), reason="there is no such link")

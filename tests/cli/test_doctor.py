@@ -5,10 +5,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 import typer
 
+from aiowheel.__main__ import main
 from aiowheel._build import BuildInfo, __version__
 from aiowheel.cli import _app, doctor, run
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
@@ -200,6 +202,18 @@ def test_every_command_of_the_table_is_a_plain_function() -> None:
     for command in app.registered_commands:
         assert command.callback is not None
         assert command.callback.__doc__
+
+
+def test_ctrl_c_during_the_imports_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The imports of a command take a good part of a second."""
+
+    class Interrupted(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "aiowheel.cli", Interrupted("aiowheel.cli"))
+
+    assert main() == 130
 
 
 def test_without_the_cli_extra_the_install_command_is_printed() -> None:
