@@ -19,7 +19,7 @@ UNITS = {
     "us": Decimal("1e-6"),
     "ns": Decimal("1e-9"),
 }
-_TEXT = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in UNITS))
+_TEXT = re.compile("".join(rf"(?:([0-9]+(?:\.[0-9]+)?){unit})?" for unit in UNITS))
 
 
 def seconds_of(text: str) -> float:
@@ -31,7 +31,9 @@ def seconds_of(text: str) -> float:
         ValueError: *text* is not a duration.
     """
     try:
-        seconds = float(text)
+        seconds = float(text)  # which also takes 1_000 and digits of other scripts
+        if "_" in text or not text.isascii():
+            raise _bad(text)
     except ValueError:
         found = _TEXT.fullmatch(text)
         if found is None or not text:

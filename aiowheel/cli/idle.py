@@ -92,12 +92,12 @@ def idle(
     \b
     Example:
       aiowheel idle access.log --format clf --timeout 30 --out idle.csv
-      aiowheel idle spans/ --format csv --key TraceID --time StartTimeUnixNano --unit ns
+      aiowheel idle spans/ --format csv --key TraceID --time StartTimeUnixNano --unit ns \\
           --timeout 30 --engine spark --out idle.csv
-      aiowheel idle arriving/ --stream --format csv --key user --time at --unit ms
+      aiowheel idle arriving/ --stream --format csv --key user --time at --unit ms \\
           --timeout 30 --max-lateness 5 --out idle/
       aiowheel idle kafka://broker:9092/touches --engine spark --timeout 30 --out delta:s3a://lake/idle
-      aiowheel idle kafka://broker:9092/touches --stream --timeout 30 --out delta:s3a://lake/idle
+      aiowheel idle kafka://broker:9092/touches --stream --timeout 30 --out delta:s3a://lake/idle \\
           --checkpoint /shared/idle
     """
     files = [_path_or_uri(file) for file in files]

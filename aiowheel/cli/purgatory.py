@@ -103,7 +103,7 @@ def purgatory(
       aiowheel purgatory ops/ events/ --unit us --tick 1000 --engine spark --out found/
       aiowheel purgatory s3a://lake/ops kafka://broker:9092/events --engine spark --out s3a://lake/found
       aiowheel purgatory ops/ events/ --stream --max-lateness 5 --out found/
-      aiowheel purgatory kafka://broker:9092/ops kafka://broker:9092/events --stream
+      aiowheel purgatory kafka://broker:9092/ops kafka://broker:9092/events --stream \\
           --checkpoint /shared/found --out delta:s3a://lake/found
     """
     started = clock.perf_counter()

@@ -188,6 +188,11 @@ def _columns(
             raise BadInputError(
                 f"{source.name}: line {line}: no column {wanted} (columns: {columns[:200]})"
             )
+    for name in (present[0], time):
+        if header.count(name) > 1:
+            raise BadInputError(
+                f"{source.name}: line {line}: {header.count(name)} columns are named {name!r}"
+            )
     return header.index(present[0]), header.index(time)
 
 

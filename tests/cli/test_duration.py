@@ -41,7 +41,24 @@ def test_a_duration_is_a_number_of_seconds_or_has_units(text: str, seconds: floa
 
 
 @pytest.mark.parametrize(
-    "text", ["", "soon", "m", "10 m", "30m1h", "1h1h", "-5m", "1h-30m", "5M", "1,5s", "nan", "0x10"]
+    "text",
+    [
+        "",
+        "soon",
+        "m",
+        "10 m",
+        "30m1h",
+        "1h1h",
+        "-5m",
+        "1h-30m",
+        "5M",
+        "1,5s",
+        "nan",
+        "0x10",
+        "1_000",
+        "٣",
+        "٣s",
+    ],
 )
 def test_anything_else_is_refused_with_the_units(text: str) -> None:
     """This includes NaN, and units in another order."""

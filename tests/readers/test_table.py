@@ -225,6 +225,8 @@ def test_only_the_first_few_bad_rows_are_kept(tmp_path: Path) -> None:
         ("a.csv", b"", "line 1: no column 'key' .*empty"),
         ("a.csv", b"name,t\nk,1\n", r"line 1: no column 'key' \(columns: name, t\)"),
         ("a.csv", b"\n\nname,t\n", "no column 'key'"),
+        ("a.csv", b"key,t,key\nk,1,\n", "line 1: 2 columns are named 'key'"),
+        ("a.tsv", b"key\tt\tt\nk\t1\t2\n", "line 1: 2 columns are named 't'"),
         ("a.csv", b"\0" * 200_000, "line 1: field larger than"),
         ("a.csv", b"key,t\n", "no good row"),
         ("a.csv", b'key,"t\nk,1\n', "line 1: the file ends inside a quoted field"),

@@ -84,7 +84,7 @@ def _feed(shard: Shard, operations: Path, events: Path, form: Format | None) -> 
 
 
 def _refuse_doubled(path: Path, rows: Sequence[Operation]) -> None:
-    """Refuse two operations with one id, whose outcomes nobody could tell apart."""
+    """Refuse operations with the same id, because the outcomes are named by it."""
     counts = Counter(row.id for row in rows)
     if len(counts) < len(rows):
         ((doubled, count),) = counts.most_common(1)
