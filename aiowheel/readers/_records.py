@@ -188,10 +188,10 @@ def _columns(
             raise BadInputError(
                 f"{source.name}: line {line}: no column {wanted} (columns: {columns[:200]})"
             )
-    for name in (present[0], time):
-        if header.count(name) > 1:
+    for used in (present[0], time):
+        if header.count(used) > 1:
             raise BadInputError(
-                f"{source.name}: line {line}: {header.count(name)} columns are named {name!r}"
+                f"{source.name}: line {line}: {header.count(used)} columns are named {used!r}"
             )
     return header.index(present[0]), header.index(time)
 
