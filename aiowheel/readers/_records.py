@@ -207,13 +207,17 @@ def _ndjson_records(source: Source, key: Names, time: str) -> Iterator[Record]:
         if not isinstance(row, dict):
             yield line, "", "", "no JSON object", text
             continue
-        for key_value, time_value in values_of(cast("dict[str, object]", row), key, time):
+        touches = list(values_of(cast("dict[str, object]", row), key, time))
+        raw: Raw = text
+        for key_value, time_value in touches:
+            if len(touches) > 1:  # the whole line for each of them would take quadratic space
+                raw = [each if isinstance(each, str) else "" for each in (key_value, time_value)]
             if isinstance(key_value, str) and isinstance(time_value, str):
-                yield line, key_value, time_value, "", text
+                yield line, key_value, time_value, "", raw
             else:
                 name = time if isinstance(key_value, str) else key[0]
                 flaw = f"field {name!r} is missing or neither text nor number"
-                yield line, "", "", flaw, text
+                yield line, "", "", flaw, raw
 
 
 def _clf_records(source: Source, key: Names, time: str) -> Iterator[Record]:

@@ -12,12 +12,12 @@ from aiowheel.readers import Inputs, Reject, TimedRows, TimeFormat, Unit, time_p
 pytestmark = pytest.mark.one_build
 
 
-def rejects_of(path: Path, time_column: str = "t") -> list[Reject]:
+def rejects_of(path: Path, time_column: str = "t", key: str = "key") -> list[Reject]:
     """Return the reported rows of a file."""
     found: list[Reject] = []
     rows = TimedRows(
         Inputs([str(path)]),
-        key="key",
+        key=key,
         time=time_column,
         parse_time=time_parser(TimeFormat.EPOCH, Unit.S),
         earliest=10,
@@ -53,6 +53,20 @@ def test_malformed_lines_are_reported_unchanged(tmp_path: Path) -> None:
     path.write_text('{"key": "k", "t": 15}\n{"key": "k"\n')
 
     assert [reject.raw for reject in rejects_of(path)] == ['{"key": "k"']
+
+
+def test_a_touch_of_several_in_a_line_is_reported_alone(tmp_path: Path) -> None:
+    """A line of a megabyte may have ten thousand of them."""
+    path = tmp_path / "a.ndjson"
+    touches = '{"id":"a","t":15},{"id":"b","t":"x,y"},{"id":"c"},{"t":16},{"id":7,"t":99}'
+    path.write_text(f'{{"in":[{touches}]}}\n{{"in":[{{"id":"d"}}]}}\n')
+
+    found = rejects_of(path, "in[].t", "in[].id")
+
+    assert [reject.raw for reject in found] == [
+        *('b,"x,y"', "c,", ",16", "7,99"),
+        '{"in":[{"id":"d"}]}',
+    ]
 
 
 def test_the_file_of_rejects_can_be_read_back(tmp_path: Path) -> None:
