@@ -79,6 +79,13 @@ class TopicProtocol(H11Protocol):
         else:
             self._disarm()
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        cycle = self._request()
+        # The next request of a pipeline may have begun. Without one, the keep-alive timeout runs.
+        if self._is_receiving() and cycle is not None and not cycle.response_complete:
+            self._arm()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         self._cancel_write_check()
@@ -94,6 +101,10 @@ class TopicProtocol(H11Protocol):
             self._cancel_write_check()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        if _has_body(event):  # for which websockets would wait without a timeout
+            self._refuse(400, "bad_request", "the handshake of a websocket must have no body")
+            self._close()
+            return
         self._cancel_write_check()  # the websocket has its own limit, and learns of the resume
         super().handle_websocket_upgrade(event)
 
@@ -248,6 +259,11 @@ class TopicSocket(WebSocketsSansIOProtocol):
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
         self.transport.abort()  # see the module docstring
+
+
+def _has_body(request: h11.Request) -> bool:
+    fields = dict(request.headers)  # with names in lower case; a second length is an error of h11
+    return b"transfer-encoding" in fields or int(fields.get(b"content-length", b"0")) > 0
 
 
 def _is_utf8(frames: list[bytes]) -> bool:

@@ -172,6 +172,20 @@ def test_a_request_that_does_not_arrive_is_ended(impatient_server: Process) -> N
     assert answers == dict.fromkeys(BEGUN, (408, "too_slow"))
 
 
+@pytest.mark.parametrize("rest", [b"", b"POST /topics/a HTT"], ids=["body", "head"])
+def test_a_pipelined_request_that_does_not_arrive_is_ended(
+    rest: bytes, impatient_server: Process
+) -> None:
+    """Its timeout begins when the request before it has been answered."""
+    head = b"POST /topics/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc"
+    received = impatient_server.send(
+        b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n" + (rest or head)
+    )
+
+    assert received.startswith(b"HTTP/1.1 200 ")
+    assert (b"too_slow" in received) == (not rest)  # a partial head ends with the keep-alive
+
+
 def test_single_bytes_do_not_extend_the_receive_timeout(impatient_server: Process) -> None:
     """The timeout is for the whole request, not for each byte."""
     begun = time.monotonic()
