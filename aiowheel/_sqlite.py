@@ -63,6 +63,19 @@ def transaction(connection: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") 
         raise
 
 
+def check_in_transaction(connection: sqlite3.Connection) -> None:
+    """Raise if each statement on *connection* would be a transaction of its own.
+
+    Raises:
+        ValueError: It is in autocommit mode, and no transaction has begun.
+    """
+    # Python 3.12 has a second way to set this mode.
+    is_autocommit = getattr(connection, "autocommit", False) is True
+    is_autocommit = is_autocommit or connection.isolation_level is None
+    if is_autocommit and not connection.in_transaction:
+        raise ValueError("connection must be in a transaction, got one in autocommit mode")
+
+
 def use_wal(connection: sqlite3.Connection, patience: float) -> None:
     """Switch the file to write-ahead logging, unless it has it.
 

@@ -29,6 +29,7 @@ from aiowheel._sqlite import (
     VALUE_ERRORS,
     ConnectionThread,
     FileLook,
+    check_in_transaction,
     checked_file,
     transaction,
     use_wal,
@@ -292,11 +293,7 @@ class SQLiteStore(Store):
         files = [os.fsdecode(file) for _, _, file in databases]
         if not any(file and Path(file).resolve() == self._file.resolve() for file in files):
             raise TypeError(f"connection must be one of {self.path}, got one of {files}")
-        # Python 3.12 has a second way to set this mode.
-        is_autocommit = getattr(connection, "autocommit", False) is True
-        is_autocommit = is_autocommit or connection.isolation_level is None
-        if is_autocommit and not connection.in_transaction:
-            raise ValueError("connection must be in a transaction, got one in autocommit mode")
+        check_in_transaction(connection)
         try:
             # The empty owner leaves the change for the owner, even if that is this process.
             statement = statements.Statements(connection, "", self.partitions, self.clock_us())

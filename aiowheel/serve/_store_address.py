@@ -33,7 +33,8 @@ def topic_store(address: str | None, limits: Limits) -> TopicStore:
         raise BadInputError(f"{text}, got {limits.name_length}")
     path = address.removeprefix(_SQLITE)
     if path != address and path and not path.startswith(":") and "\0" not in path:
-        return SharedStore(SqliteTopics(path, limits), limits)
+        with suppress(ValueError):
+            return SharedStore(SqliteTopics(path, limits), limits)
     if address.startswith(_POSTGRES):
         return SharedStore(PostgresTopics(address, limits), limits)
     if address.startswith(_REDIS):

@@ -98,7 +98,7 @@ class Touches:
         """
         # An object that is not a string may not be hashable.
         if type(key) is not str or key not in self._touched:
-            self._names.checked(key)
+            key = self._names.checked(key)
         self._lasting.touch(key)  # first, because it may remove the key from `_touched`
         touched = self._touched.get(key)
         if touched is None:

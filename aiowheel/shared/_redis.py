@@ -228,9 +228,8 @@ class RedisCounters:
         Raises:
             TypeError, ValueError: *key* or *value* is out of range.
         """
-        checked_key(key)
-        checked_value("value", value)
-        pipeline.eval(_RAISE, 1, self._hash, *self._raise_arguments({key: value}))
+        values = {checked_key(key): checked_value("value", value)}
+        pipeline.eval(_RAISE, 1, self._hash, *self._raise_arguments(values))
 
     def script(self, body: str) -> Callable[..., Awaitable[Any]]:
         """Return a coroutine function that runs Lua on the server of the counters.

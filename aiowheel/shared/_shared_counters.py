@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from typing import Self
+from weakref import WeakValueDictionary
 
 from aiowheel._arguments import checked_choice, safe_repr
 from aiowheel._events import emit
@@ -23,6 +24,9 @@ from aiowheel.shared._tokens import parsed_token, token_of
 from aiowheel.timer import timeout_at
 
 _MODES = ("all", "any")
+_LEAST_READ = 1.0  # seconds
+#: The users of stores, by the `id` of the store.
+_users: WeakValueDictionary[int, SharedCounters] = WeakValueDictionary()
 
 
 class SharedCounters:
@@ -86,13 +90,20 @@ class SharedCounters:
 
         Raises:
             StoreUnavailableError: The store does not answer.
-            RuntimeError: The counters were opened before.
+            RuntimeError: The counters were opened before, or others use the store object.
             SharedCountersClosedError: Another task has closed the counters meanwhile.
         """
         if self._entered:
             raise RuntimeError("shared counters can be opened once")
+        user = _users.get(id(self._store))
+        if user is not None and not user.closed:
+            raise RuntimeError(
+                f"this {type(self._store).__name__} is in use: each SharedCounters needs a store "
+                "object of its own"
+            )
         self._purgatory.check_caller()
         self._entered = True
+        _users[id(self._store)] = self
         catch_up = CatchUp(
             self._purgatory,
             self._store,
@@ -154,7 +165,9 @@ class SharedCounters:
         # A key that is kept up to date was checked before.
         kept: Collection[str] = () if self._catch_up is None else self._catch_up.kept
         checked = {
-            key if key in kept else checked_key(key): checked_value("threshold", least)
+            key if type(key) is str and key in kept else checked_key(key): checked_value(
+                "threshold", least
+            )
             for key, least in thresholds.items()
         }
         return self._wait(checked, timeout, mode)
@@ -172,7 +185,8 @@ class SharedCounters:
 
         Args:
             tokens: The token whose value each key must pass.
-            timeout: As for `wait_until`.
+            timeout: As for `wait_until`. A read that the call needs may take up to a second longer,
+                so that a short timeout finds a change that was made before the call.
             mode: As for `wait_until`.
 
         Raises:
@@ -188,17 +202,17 @@ class SharedCounters:
         parsed = {checked_key(key): parsed_token(token) for key, token in tokens.items()}
         checked_choice("mode", mode, _MODES)
         limit = FOREVER if timeout is None else delay_to_ns("timeout", timeout)
-        catch_up = self._open()
+        catch_up = self._open_here()
         left: float | None = None
         if not self._agrees(catch_up, parsed):
             loop = asyncio.get_running_loop()
             end = loop.time() + ns_to_seconds(limit)
             try:
-                async with timeout_at(end):
+                async with timeout_at(max(end, loop.time() + _LEAST_READ)):
                     await self._verify(catch_up, parsed)
             except TimeoutError:
                 return False
-            left = end - loop.time()
+            left = max(0.0, end - loop.time())
         elif limit < FOREVER:
             left = ns_to_seconds(limit)
         return await self._wait({key: value + 1 for key, (_, value) in parsed.items()}, left, mode)
@@ -253,7 +267,7 @@ class SharedCounters:
             TypeError, ValueError: *key* is not a legal key.
             SharedCountersClosedError: The counters are not open.
         """
-        catch_up = self._open()
+        catch_up = self._open_here()
         # As in `wait_until`.
         if type(key) is not str or not catch_up.is_current(key):
             await catch_up.read([checked_key(key)])
@@ -283,9 +297,8 @@ class SharedCounters:
             SharedCountersClosedError: The counters are not open.
         """
         writer = self._open_writer()
-        checked_key(key)
-        checked_value("value", value)
-        return token_of(await writer.raise_to(key, value), value)
+        name, least = checked_key(key), checked_value("value", value)
+        return token_of(await writer.raise_to(name, least), least)
 
     async def check_and_complete(self, key: str) -> None:
         """Have every process call `check_and_complete(key)` on its purgatory, this one included.
@@ -309,10 +322,11 @@ class SharedCounters:
             TypeError, ValueError: *key* is not a legal key.
             SharedCountersClosedError: The counters are not open.
         """
-        catch_up = self._open()
-        await self._store.forget([checked_key(key)])
-        self._recent.drop(key)
-        catch_up.drop(key)
+        catch_up = self._open_here()
+        name = checked_key(key)
+        await self._store.forget([name])
+        self._recent.drop(name)
+        catch_up.drop(name)
 
     def _committed(self, epoch: str, values: Mapping[str, int]) -> None:
         catch_up = self._open()
@@ -408,10 +422,15 @@ class SharedCounters:
             raise SharedCountersClosedError(f"the shared counters are {state}")
         return self._catch_up
 
-    def _open_writer(self) -> GroupCommit:
-        self._open()
-        assert self._writer is not None
+    def _open_here(self) -> CatchUp:
+        """Return the cache; raise if the caller is not in the purgatory's event loop."""
+        catch_up = self._open()
         self._purgatory.check_caller()
+        return catch_up
+
+    def _open_writer(self) -> GroupCommit:
+        self._open_here()
+        assert self._writer is not None
         return self._writer
 
 

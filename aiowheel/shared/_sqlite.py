@@ -23,7 +23,7 @@ from aiowheel._arguments import checked_bool
 from aiowheel._background import LastingTask
 from aiowheel._bells import BARE, CERTAINLY_ALL, LONGEST_MESSAGE, Bells
 from aiowheel._events import emit
-from aiowheel._sqlite import FileLook, checked_file, transaction
+from aiowheel._sqlite import FileLook, check_in_transaction, checked_file, transaction
 from aiowheel.errors import StoreUnavailableError
 from aiowheel.shared._sqlite_thread import SqliteThread
 from aiowheel.shared._store import (
@@ -127,13 +127,14 @@ class SqliteCounters:
         second. The store must have been opened once, by any process.
 
         Raises:
-            TypeError, ValueError: *key* or *value* is out of range.
+            TypeError, ValueError: *key* or *value* is out of range, or *connection* is in
+                autocommit mode without a transaction.
             sqlite3.Error: The statement failed.
         """
-        checked_key(key)
-        checked_value("value", value)
+        name, least = checked_key(key), checked_value("value", value)
+        check_in_transaction(connection)
         _, rev = _next_rev(connection)
-        connection.execute(_RAISE, (key, value, rev))
+        connection.execute(_RAISE, (name, least, rev))
 
     def forget_in(self, connection: sqlite3.Connection, keys: Collection[str]) -> None:
         """Remove counters in a transaction of the caller; see `advance_in`.
@@ -325,10 +326,12 @@ def _in_snapshot(file: sqlite3.Connection, read: Callable[[sqlite3.Connection], 
 
 def _next_rev(file: sqlite3.Connection) -> tuple[str, int]:
     """Return the epoch and the revision of a write; a file without an epoch gets a new one."""
-    rows = file.execute(_NEXT_REV).fetchall()
+    cursor = file.cursor()
+    cursor.row_factory = None  # the connection may be a caller's
+    rows = cursor.execute(_NEXT_REV).fetchall()
     if not rows:
         file.execute(_PROPOSE, (new_epoch(),))
-        rows = file.execute(_NEXT_REV).fetchall()
+        rows = cursor.execute(_NEXT_REV).fetchall()
     ((epoch, rev),) = rows
     return epoch, rev
 

@@ -164,7 +164,9 @@ def page_of(epoch: str, rows: Iterable[tuple[str, int]], prefix: str, limit: int
 
 
 def checked_key(key: object, longest: int = LONGEST_KEY) -> str:
-    """Return *key* if a store can hold it and it has at most *longest* bytes.
+    """Return *key* as a plain `str` if a store can hold it and it has at most *longest* bytes.
+
+    A member of a `StrEnum` may have another text as its `str`.
 
     Raises:
         TypeError: *key* is not a string.
@@ -179,11 +181,11 @@ def checked_key(key: object, longest: int = LONGEST_KEY) -> str:
         raise ValueError(
             f"key must be 1 to {longest} bytes of UTF-8 without NUL, got {safe_repr(text)}"
         )
-    return text
+    return text if type(text) is str else str.__str__(text)
 
 
 def checked_value(name: str, value: object) -> int:
-    """Return *value* if a store can hold it.
+    """Return *value* as a plain `int` if a store can hold it.
 
     Raises:
         TypeError: *value* is not an int, or is a bool.
@@ -193,7 +195,7 @@ def checked_value(name: str, value: object) -> int:
         raise TypeError(f"{name} must be an int from 0 to 2**63 - 1, got {safe_repr(value)}")
     if not 0 <= value <= GREATEST_VALUE:
         raise ValueError(f"{name} must be from 0 to 2**63 - 1, got {safe_repr(value)}")
-    return value
+    return value if type(value) is int else int.__int__(value)
 
 
 def checked_store(store: object) -> CounterStore:

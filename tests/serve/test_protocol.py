@@ -166,7 +166,7 @@ async def test_a_websocket_closed_while_the_service_stops_is_no_error(
 
 @pytest.mark.parametrize("field", [b"Content-Length: 5", b"Transfer-Encoding: chunked"])
 async def test_a_handshake_with_a_body_is_refused(field: bytes) -> None:
-    """websockets would wait for the body without a timeout."""
+    """Websockets would wait for the body without a timeout."""
     async with started(TopicApp(LIMITS)) as app:
         wire = Wire()
         connected(app, wire).data_received(HANDSHAKE[:-2] + field + b"\r\n\r\n")

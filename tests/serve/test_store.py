@@ -394,7 +394,16 @@ async def test_a_store_that_does_not_answer_is_503(pair: Pair, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "address", ["topics.db", "sqlite:///", "sqlite:///:memory:", "mysql://a:secret@b/c", ""]
+    "address",
+    [
+        "topics.db",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "sqlite:////",
+        "sqlite:///file:a",
+        "mysql://a:secret@b/c",
+        "",
+    ],
 )
 def test_a_bad_address_is_refused(address: str) -> None:
     """The error names the legal forms, and leaves out the address, which may hold a password."""

@@ -56,6 +56,50 @@ async def test_a_value_from_before_the_wait_counts(process: Process) -> None:
             assert await other.value("other") is None
 
 
+async def test_a_change_before_the_call_is_found_without_a_timeout(process: Process) -> None:
+    """The read that finds it may take longer than the timeout."""
+    here = MemoryCounters()
+    async with process(here) as (_, publisher), process(here.beside()) as (_, other):
+        token = await publisher.advance("doc", 1)
+        await publisher.advance("doc", 2)
+
+        assert await other.wait_past({"doc": token}, 0)
+
+
+async def test_a_store_object_serves_one_shared_counters(process: Process) -> None:
+    """The first one would miss hints."""
+    store = MemoryCounters()
+    async with process(store) as (purgatory, shared):
+        with pytest.raises(
+            RuntimeError, match="this MemoryCounters is in use: each SharedCounters"
+        ):
+            await SharedCounters(purgatory, store).__aenter__()
+        await shared.advance("doc", 1)
+    async with process(store) as (_, again):
+        assert await again.value("doc") == 1
+
+
+async def test_calls_in_another_loop_are_refused(process: Process) -> None:
+    """They would wait for a loop that does not know of them, or change the store only."""
+    async with process(MemoryCounters()) as (_, shared):
+        token = await shared.advance("doc", 1)
+        calls = [
+            *(lambda: shared.value("new"), lambda: shared.token("new")),
+            *(lambda: shared.wait_past({"doc": token}, 1), lambda: shared.forget("doc")),
+            *(lambda: shared.advance("doc", 2), lambda: shared.check_and_complete("c")),
+        ]
+
+        def call_all() -> list[str]:
+            async def names() -> list[str]:
+                found = await asyncio.gather(*(call() for call in calls), return_exceptions=True)
+                return [type(each).__name__ for each in found]
+
+            return asyncio.run(names())
+
+        assert await asyncio.to_thread(call_all) == ["ForeignLoopError"] * 6
+        assert await shared.value("doc") == 1
+
+
 async def test_a_wait_times_out(process: Process) -> None:
     """A wait times out whether or not the store answers."""
     here = MemoryCounters()

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from datetime import timedelta
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -96,6 +97,22 @@ async def test_a_key_falls_idle_once_whichever_processes_touched_it() -> None:
         assert sum(worker.statistics().idle for worker in workers) == 200
         assert await workers[0]._store.read([]) == (workers[0]._epoch, {})
         assert (await workers[0]._store.scan("idle:")).values == {}
+
+
+async def test_a_member_of_an_enumeration_is_the_key_that_it_equals() -> None:
+    """Its text as a `str` is another one."""
+
+    class Host(str, Enum):
+        NEAR = "near"
+
+    idle: list[str] = []
+    async with SharedIdle(MemoryCounters(), 10, idle.append) as detector:
+        detector.touch(Host.NEAR)
+        await asyncio.sleep(9)
+        detector.touch("near")
+        await asyncio.sleep(20)
+
+    assert [(type(key), key) for key in idle] == [(str, "near")]
 
 
 async def test_touches_in_any_process_keep_a_key_alive() -> None:

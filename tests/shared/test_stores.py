@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,34 @@ def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Coun
         return RedisCounters(request.getfixturevalue("steady_redis").address, name=name)
 
     return connected
+
+
+class Topic(str, Enum):
+    """Keys whose text as a `str` is another one."""
+
+    NEWS = "news"
+
+
+class Version(int, Enum):
+    """Values whose text is no number."""
+
+    FIRST = 7
+
+
+async def test_members_of_enumerations_are_the_same_keys_and_values_for_every_process(
+    connect: Callable[[], CounterStore], process: Process
+) -> None:
+    """In Redis a value that is no number would stop every read."""
+    async with process(connect()) as (_, publisher), process(connect()) as (_, other):
+        waiting = other.wait_until({Topic.NEWS: Version.FIRST}, 60)
+        token = await publisher.advance(Topic.NEWS, Version.FIRST)
+
+        assert token == f"{publisher.epoch}:7"
+        assert await waiting
+        assert await other.value("news") == await publisher.value(Topic.NEWS) == 7
+        await publisher.forget(Topic.NEWS)
+        async with process(connect()) as (_, third):
+            assert await third.value("news") is None
 
 
 async def test_publishes_of_other_keys_cost_a_process_one_hint_a_batch(

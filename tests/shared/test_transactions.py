@@ -50,6 +50,38 @@ async def test_sqlite_transaction(process: Process, tmp_path: Path) -> None:
             store.advance_in(own, "doc", -1)
 
 
+async def test_sqlite_without_a_transaction_is_refused(process: Process, tmp_path: Path) -> None:
+    """Between two statements in autocommit mode, a wait would miss the value."""
+    path = tmp_path / "app.db"
+    store = SqliteCounters(path)
+    async with process(store) as (_, shared):
+        with closing(sqlite3.connect(path, isolation_level=None)) as own:
+            with pytest.raises(ValueError, match="must be in a transaction, got one in autocommit"):
+                store.advance_in(own, "doc", 1)
+            own.execute("BEGIN")
+            store.advance_in(own, "doc", 2)
+            own.execute("COMMIT")
+        assert await shared.wait_until({"doc": 2}, 60)
+
+
+async def test_sqlite_takes_a_connection_that_makes_rows_of_its_own(
+    process: Process, tmp_path: Path
+) -> None:
+    """As of the documentation of the module `sqlite3`, with dicts."""
+    path = tmp_path / "app.db"
+    store = SqliteCounters(path)
+    async with process(store) as (_, shared):
+        with closing(sqlite3.connect(path)) as own:
+            own.row_factory = lambda cursor, row: dict(
+                zip([column[0] for column in cursor.description], row, strict=True)
+            )
+            with own:
+                store.advance_in(own, "doc", 2)
+            kinds = own.execute("SELECT typeof(rev) AS kind FROM aiowheel_counters").fetchall()
+        assert kinds == [{"kind": "integer"}]
+        assert await shared.wait_until({"doc": 2}, 60)
+
+
 async def test_postgres_transaction(process: Process, postgres_server: PostgresServer) -> None:
     """A rolled back transaction changes nothing; a committed one is a publish."""
     store = PostgresCounters(postgres_server.dsn, name="transactions")
