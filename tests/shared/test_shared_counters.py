@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from datetime import timedelta
 from typing import Any
 
@@ -70,9 +70,7 @@ async def test_a_store_object_serves_one_shared_counters(process: Process) -> No
     """The first one would miss hints."""
     store = MemoryCounters()
     async with process(store) as (purgatory, shared):
-        with pytest.raises(
-            RuntimeError, match="this MemoryCounters is in use: each SharedCounters"
-        ):
+        with pytest.raises(RuntimeError, match="this MemoryCounters is in use: each"):
             await SharedCounters(purgatory, store).__aenter__()
         await shared.advance("doc", 1)
     async with process(store) as (_, again):
@@ -83,7 +81,7 @@ async def test_calls_in_another_loop_are_refused(process: Process) -> None:
     """They would wait for a loop that does not know of them, or change the store only."""
     async with process(MemoryCounters()) as (_, shared):
         token = await shared.advance("doc", 1)
-        calls = [
+        calls: list[Callable[[], Awaitable[object]]] = [
             *(lambda: shared.value("new"), lambda: shared.token("new")),
             *(lambda: shared.wait_past({"doc": token}, 1), lambda: shared.forget("doc")),
             *(lambda: shared.advance("doc", 2), lambda: shared.check_and_complete("c")),

@@ -102,7 +102,7 @@ async def test_a_key_falls_idle_once_whichever_processes_touched_it() -> None:
 async def test_a_member_of_an_enumeration_is_the_key_that_it_equals() -> None:
     """Its text as a `str` is another one."""
 
-    class Host(str, Enum):
+    class Host(str, Enum):  # noqa: UP042 - a StrEnum has its value as its text
         NEAR = "near"
 
     idle: list[str] = []

@@ -103,7 +103,7 @@ def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Coun
     return connected
 
 
-class Topic(str, Enum):
+class Topic(str, Enum):  # noqa: UP042 - a StrEnum has its value as its text
     """Keys whose text as a `str` is another one."""
 
     NEWS = "news"
