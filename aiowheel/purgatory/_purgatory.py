@@ -134,7 +134,7 @@ class Purgatory(OperationOwner):
         self._counting: i64 = 0  # those of the pending operations that wait for counters
         self._estimated_total: i64 = 0  # without those that wait for counters
         self._closed = False
-        self._emptied: Event | None = None  # set when the last operation has ended
+        self._emptied: list[Event] = []  # set when the last operation has ended
         self._next_end: Event | None = None  # set when an operation ends
         self._full = False  # the log event was emitted; False again when there is room
         self._busy = False  # a check or an advance is running; nested ones are queued
@@ -349,10 +349,14 @@ class Purgatory(OperationOwner):
         raise PurgatoryFullError(self.name, self._max_pending)
 
     def _start_timeout(self, operation: Operation) -> None:
-        self._refuse_if_closed()  # by the condition or the hash of a key: closing misses this one
+        # The condition or the hash of a key may have closed the purgatory or the timer: closing
+        # misses this operation. They may also have taken long, so the clock is read again.
+        self._refuse_if_closed()
+        driver = self._driver
+        if driver.closed:
+            driver.check()
         alarm = OperationAlarm(operation.deadline_ns, operation)
-        # The clock is read again, because the condition and the keys may have taken long.
-        self._driver.arm(alarm, self._driver.now_ns())
+        driver.arm(alarm, driver.now_ns())
         operation._alarm = alarm
         self._pending += 1
         if isinstance(operation, ThresholdOperation):
@@ -823,8 +827,10 @@ class Purgatory(OperationOwner):
         finally:
             if self._purge_interval >= 0 and self._unpurged() > self._purge_interval:
                 self._purge()
-            if self._pending == 0 and self._emptied is not None:
-                _announce(self._emptied)
+            if self._pending == 0 and self._emptied:
+                emptied, self._emptied = self._emptied, []
+                for event in emptied:
+                    _announce(event)
             if self._next_end is not None:
                 ended, self._next_end = self._next_end, None
                 _announce(ended)
@@ -904,9 +910,9 @@ class Purgatory(OperationOwner):
         self._closed = True
         if drain != "wait" or not self._pending:
             return None
-        if self._emptied is None:
-            self._emptied = Event()
-        return self._emptied
+        event = Event()  # one for each call, because an event belongs to one loop
+        self._emptied.append(event)
+        return event
 
     def _finish_closing(self, drain: str) -> None:
         """End the operations that are still pending."""

@@ -229,6 +229,8 @@ class WatchLists:
         if watchers.count == 0:
             self.keys -= 1
             try:
+                if self.by_key.get(watchers.key) is not watchers:
+                    return  # the key has changed, and equals another one now
                 del self.by_key[watchers.key]
             except Exception:
                 # The hash or the equality of the key has changed. Its empty list stays: one bad key

@@ -34,6 +34,7 @@ class IdleAlarm(TimerTask):
     def fire(self) -> None:
         detector = cast("IdleKeys", self.payload)
         super().drop()
+        detector._forget(self.key, self)
         detector._expired(self.key)
 
     def drop(self) -> None:
@@ -41,7 +42,7 @@ class IdleAlarm(TimerTask):
         key = self.key
         self._payload = None
         self.key = None
-        detector._forget(key)
+        detector._forget(key, self)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -138,18 +139,18 @@ class IdleKeys:
             alarm.cancel()
 
     def _expired(self, key: object) -> None:
-        self._forget(key)
         # A copy, because a context cannot be entered twice, and `on_idle` may touch a late key.
         result = self._context.copy().run(self._on_idle, key)
         if result is not None:
             refuse_coroutine("on_idle", result, START_A_TASK)
 
-    def _forget(self, key: object) -> None:
+    def _forget(self, key: object, alarm: IdleAlarm) -> None:
         alarms = self._alarms
         if alarms is None:
             return
         try:
-            del alarms[key]
+            if alarms.get(key) is alarm:  # a key that has changed may equal another one now
+                del alarms[key]
         except Exception:
             # The hash or the equality of the key has changed. Its finished alarm stays, because an
             # error here would prevent the other keys from ending.

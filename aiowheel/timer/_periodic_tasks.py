@@ -105,6 +105,8 @@ class PeriodicTasks:
         )
 
     def _open(self, loop: AbstractEventLoop) -> None:
+        if not self._ended:
+            self._stop = Event()  # an event belongs to the loop in which it was awaited
         self._host = loop.create_task(self._serve(), name="aiowheel-periodic", context=Context())
         self._host.add_done_callback(self._on_done)
 

@@ -82,7 +82,7 @@ async def wait_for(driver: Driver, fut: Awaitable[T], timeout: Delay | None) -> 
 
 async def _poll(fut: Awaitable[T]) -> T:
     """Return the result if *fut* is already done; a coroutine never starts."""
-    future = ensure_future(fut)
+    future = ensure_future(fut, loop=get_running_loop())
     if not future.done():
         await _cancel_and_wait(future)
         return _result_in_time(future)
@@ -100,7 +100,7 @@ async def _wait_for_task(driver: Driver, fut: Awaitable[T], delay_ns: int) -> T:
     bound = TimerHandle(min(now + delay_ns, FOREVER), delay_ns, release, (), None)
     driver.arm(bound, now)
     try:
-        future = ensure_future(fut)
+        future = ensure_future(fut, loop=get_running_loop())
         future.add_done_callback(release)
         try:
             await waiter

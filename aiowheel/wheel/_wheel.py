@@ -322,7 +322,9 @@ class TimingWheel:
         last: i64 = -LIMIT
         entries = list(self._overdue)
         for entry in entries:
-            entry._filed = entry._deadline - OVERDUE
+            # The end of its tick, so that the entries of that tick, armed before it, come first.
+            end = (self._tick_of(entry._deadline) + self._origin) * self._tick
+            entry._filed = min(end, LIMIT) - OVERDUE
         for entry in entries:
             if entry._deadline < last:
                 break

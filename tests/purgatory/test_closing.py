@@ -14,6 +14,7 @@ from aiowheel import (
     Outcome,
     Purgatory,
     PurgatoryClosedError,
+    TimerClosedError,
 )
 from aiowheel._types import Delay, Drain
 
@@ -276,6 +277,44 @@ async def test_checks_of_a_closed_purgatory_complete_nothing(running: Purgatory)
 
     assert (running.check_and_complete("k"), running.advance("k", 1)) == (0, 0)
     assert running.cancel_for_key("k") == []
+
+
+def test_a_condition_that_closes_the_timer_refuses_its_operation(timer: ManualTimer) -> None:
+    """A task of an eager factory may do so; without a timer the wait could not time out."""
+    purgatory = Purgatory("test", timer=timer)
+
+    def closing() -> bool:
+        with pytest.raises(StopIteration):
+            timer.aclose().send(None)
+        return False
+
+    class Closing(Gate):
+        def try_complete(self) -> bool:
+            return closing()
+
+    with pytest.raises(TimerClosedError):
+        purgatory.try_complete_else_watch(Closing(), ["a"])
+    assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+
+
+def test_a_second_loop_can_wait_for_the_end(timer: ManualTimer) -> None:
+    """The first one has given up, and another loop closes the purgatory."""
+    purgatory = Purgatory("test", timer=timer)
+    purgatory.try_complete_else_watch(Gate(10), ["a"])
+
+    async def give_up() -> None:
+        closing = asyncio.create_task(purgatory.aclose("wait"))
+        await asyncio.sleep(0)
+        closing.cancel()
+
+    async def close() -> None:
+        asyncio.get_running_loop().call_soon(timer.advance, 11)
+        await purgatory.aclose("wait")
+
+    asyncio.run(give_up())
+    asyncio.run(close())
+
+    assert len(purgatory) == 0
 
 
 def test_closing_needs_no_loop(timer: ManualTimer) -> None:

@@ -502,3 +502,30 @@ def test_a_key_that_is_not_found_again_stops_no_operation(
     assert purgatory.statistics().keys == 1
     assert gates[0].force_complete()
     assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
+
+
+class RenamedKey:
+    """A key whose name, by which it is compared, may change."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RenamedKey) and self.name == other.name
+
+
+def test_a_key_that_has_become_another_one_leaves_it_its_operations(timer: ManualTimer) -> None:
+    """The end of its own operation does not remove the list of the other key."""
+    purgatory = Purgatory("test", timer=timer)
+    key, other = RenamedKey("a"), RenamedKey("b")
+    first, second = (watched(purgatory, Gate(), each) for each in (key, other))
+    key.name = "b"
+    assert first.force_complete()
+
+    second.open = True
+
+    assert purgatory.check_and_complete(RenamedKey("b")) == 1
+    assert (len(purgatory), len(timer)) == (0, 0)

@@ -556,6 +556,39 @@ def test_a_key_that_lost_its_hash_falls_idle_once() -> None:
     assert (idle, len(timer), len(detector)) == ([key, key], 0, 0)
 
 
+class RenamedKey:
+    """A key whose name, by which it is compared, may change."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RenamedKey) and self.name == other.name
+
+
+def test_a_key_that_has_become_another_one_leaves_it_its_alarm() -> None:
+    """The other key is still watched, by one alarm."""
+    timer = ManualTimer()
+    idle: list[str] = []
+    detector = IdleDetector[RenamedKey](30, lambda key: idle.append(key.name), timer=timer)
+    key = RenamedKey("a")
+    detector.touch(key)
+    timer.advance(20)
+    detector.touch(RenamedKey("b"))
+    key.name = "b"
+    timer.advance(20)
+    assert idle == ["b"]
+
+    detector.touch(RenamedKey("b"))
+
+    assert len(timer) == 1
+    timer.advance(20)
+    assert idle == ["b"]
+
+
 async def test_a_key_that_lost_its_hash_does_not_block_closing() -> None:
     """A task that sleeps on the same timer gets `TimerClosedError`."""
     timer = ManualTimer()

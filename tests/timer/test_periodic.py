@@ -16,6 +16,7 @@ import pytest
 import aiowheel
 from aiowheel import ForeignLoopError, ManualTimer, Periodic, Timer, TimerClosedError
 from aiowheel._types import Missed
+from aiowheel.testing import VirtualClockEventLoop
 from aiowheel.timer._periodic import Schedule
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
@@ -976,3 +977,24 @@ def test_a_task_group_that_cannot_be_opened_is_reported(
     for context in reported:
         assert context["message"] == "Exception in the task group of periodic calls"
         assert isinstance(context["exception"], ImportError)
+
+
+def test_a_manual_timer_awaits_the_calls_of_each_loop_in_turn() -> None:
+    """It belongs to no loop, so a test may use it in several."""
+    timer = ManualTimer()
+    ended: list[int] = []
+
+    async def work() -> None:
+        await asyncio.sleep(0)
+        ended.append(len(ended))
+
+    async def advance() -> None:
+        timer.advance(1)
+        await asyncio.sleep(0.1)
+
+    timer.every(1, work)
+    for number in range(3):
+        with asyncio.Runner(loop_factory=VirtualClockEventLoop) as runner:
+            runner.run(advance())
+
+        assert ended == list(range(number + 1))

@@ -202,3 +202,15 @@ async def test_works_on_a_manual_clock() -> None:
 
     with pytest.raises(TimeoutError):
         await waiting
+
+
+@pytest.mark.parametrize("seconds", [0, 30])
+async def test_a_future_of_another_loop_is_refused(seconds: float) -> None:
+    """It could not wake this loop, not even for the timeout."""
+    other = asyncio.new_event_loop()
+    try:
+        future = other.create_future()
+        with pytest.raises((ValueError, RuntimeError), match="different loop"):
+            await aiowheel.wait_for(future, seconds)
+    finally:
+        other.close()

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiowheel.wheel import TimerEntry, TimingWheel
+from aiowheel.wheel._wheel import LIMIT
 
 #: What happens between two slices: an action, an index and a distance in time.
 Action = tuple[str, int, int]
@@ -82,6 +83,34 @@ def test_overdue_entries_that_are_sorted_come_among_the_others_by_deadline() -> 
     order += [entry.payload for entry in wheel.advance(20)]
 
     assert order == [1, 2, 5, 7, 10, 20, "armed in the pass"]
+
+
+def test_overdue_entries_that_are_sorted_come_after_the_earlier_ones_of_their_tick() -> None:
+    """Those were armed before; the time of a tick is not the time of its entries."""
+    wheel = TimingWheel(tick=10)
+    wheel.schedule(2, "armed first")
+    wheel.schedule(12, "of the next tick")
+    wheel.observe_now(15)
+    wheel.schedule(6, "armed later")
+    wheel.schedule(2, "armed later for the same time")
+
+    wheel.sort_overdue()
+
+    assert [entry.payload for entry in wheel.advance(30)] == [
+        *("armed first", "armed later for the same time", "armed later", "of the next tick")
+    ]
+
+
+def test_overdue_entries_at_the_end_of_time_can_be_sorted() -> None:
+    """Their tick would end after it."""
+    wheel = TimingWheel(tick=1000)
+    wheel.observe_now(LIMIT)
+    entries = [wheel.schedule(deadline) for deadline in (LIMIT, LIMIT - 1)]
+
+    wheel.sort_overdue()
+
+    wheel.check_invariants()
+    assert wheel.advance(LIMIT) == entries[::-1]
 
 
 def test_a_late_entry_can_be_moved_or_cancelled_before_the_pass_reaches_it() -> None:
