@@ -107,6 +107,11 @@ class TopicProtocol(H11Protocol):
             return
         self._cancel_write_check()  # the websocket has its own limit, and learns of the resume
         super().handle_websocket_upgrade(event)
+        socket = self.transport.get_protocol()
+        flaw = socket.flaw_of_handshake() if isinstance(socket, TopicSocket) else None
+        if flaw is not None:
+            self._refuse(400, "bad_request", f"the handshake of a websocket is refused: {flaw}")
+            self._close()
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
@@ -203,6 +208,17 @@ class TopicSocket(WebSocketsSansIOProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self.client = self.client or _unix_client(self.server)
+
+    def flaw_of_handshake(self) -> str | None:
+        """Return why no handshake was read, for which uvicorn sends no answer; else None.
+
+        websockets takes fewer and shorter header fields than h11.
+        """
+        flaw = self.conn.handshake_exc
+        if flaw is None or self.handshake_initiated:
+            return None
+        self._drop_handshake()
+        return f"{flaw} {flaw.__cause__ or ''}".strip()
 
     def send_receive_event_to_app(self) -> None:
         """Refuse text that is not UTF-8, as uvicorn does but without a traceback in the log."""

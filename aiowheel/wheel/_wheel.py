@@ -63,6 +63,7 @@ class TimingWheel:
         "_edge",
         "_finest",
         "_late",
+        "_merges",
         "_now",
         "_origin",
         "_overdue",
@@ -95,6 +96,7 @@ class TimingWheel:
         self._edge: i64 = (self._finest.limit + self._origin) * self._tick  # the end of its block
         self._due = Bucket()  # taken from the levels in this pass, not yet returned or filed again
         self._overdue = Bucket()  # armed for a tick already passed; they join the next pass
+        self._merges = False  # whether the overdue ones are sorted; see `sort_overdue`
         self._late = Bucket()  # those of this pass, until it has visited the buckets before them
 
     def __del__(self) -> None:
@@ -315,16 +317,16 @@ class TimingWheel:
     def sort_overdue(self) -> None:
         """Let the next pass return the overdue entries by deadline, like all the others.
 
-        No pass may be open. O(entries) if they are already in order.
+        No pass may be open. O(entries) if they are already in order. From the first call on, each
+        overdue entry comes behind those of its tick that are due no later, and before the others.
         """
+        self._merges = True
         if self._overdue.is_empty():
             return
         last: i64 = -LIMIT
         entries = list(self._overdue)
         for entry in entries:
-            # The end of its tick, so that the entries of that tick, armed before it, come first.
-            end = (self._tick_of(entry._deadline) + self._origin) * self._tick
-            entry._filed = min(end, LIMIT) - OVERDUE
+            entry._filed = entry._deadline - OVERDUE
         for entry in entries:
             if entry._deadline < last:
                 break
@@ -385,7 +387,10 @@ class TimingWheel:
                 if not self._late.is_empty() and self._take_late(tick):
                     return True
                 self._visit(tick)
-                self._due.take_all(level.take(slot))
+                bucket = level.take(slot)
+                if self._merges and not self._late.is_empty():
+                    self._merge_late(bucket)
+                self._due.take_all(bucket)
                 return True
             level = level.coarser
         self._visit(self._pass_end)
@@ -398,11 +403,35 @@ class TimingWheel:
         """Take the first late entry into the pass if it was due before *tick*."""
         first = self._late.next
         time = (tick + self._origin) * self._tick
+        if self._merges:
+            time -= self._tick - 1  # those of this tick are merged into its bucket
         if not isinstance(first, TimerEntry) or first._filed + OVERDUE >= time:
             return False
         first.unlink()
         self._due.append(first)
         return True
+
+    def _merge_late(self, bucket: Bucket) -> None:
+        """Move the late entries of the current tick into its *bucket*. O(both)."""
+        late: list[TimerEntry] = []
+        first = self._late.next
+        while isinstance(first, TimerEntry) and first._filed + OVERDUE <= self._reached:
+            first.unlink()
+            late.append(first)
+            first = self._late.next
+        if not late:
+            return
+        entries = list(bucket)
+        bucket.unlink_all()
+        merged: list[TimerEntry] = []  # from the last one to the first
+        while late:
+            entry = late.pop()
+            while entries and entries[-1]._deadline > entry._deadline:
+                merged.append(entries.pop())
+            merged.append(entry)
+        merged += entries[::-1]
+        for entry in merged[::-1]:
+            bucket.append(entry)
 
     def _visit(self, tick: i64) -> None:
         """Make *tick* the current one, and move each level to the block that holds it."""

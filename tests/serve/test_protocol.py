@@ -177,6 +177,23 @@ async def test_a_handshake_with_a_body_is_refused(field: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    "fields", [b"Cookie: a=%b" % (b"x" * 9_000), b"\r\n".join(b"X-%d: 1" % n for n in range(150))]
+)
+async def test_a_handshake_that_websockets_refuses_is_answered(fields: bytes) -> None:
+    """The service accepts such a head of a request; without an answer the client would wait."""
+    async with started(TopicApp(LIMITS)) as app:
+        wire = Wire()
+        protocol = connected(app, wire)
+        protocol.data_received(HANDSHAKE[:-2] + fields + b"\r\n\r\n")
+
+        assert wire.sent.startswith(b"HTTP/1.1 400 ")
+        assert b"the handshake of a websocket is refused: " in wire.sent
+        assert wire.is_closing()
+        assert len(protocol.connections) == 1
+        wire.protocol.shutdown()
+
+
+@pytest.mark.parametrize(
     "frames",
     [
         pytest.param(b"\x81\x81\0\0\0\0\xff", id="no UTF-8"),

@@ -85,20 +85,27 @@ def test_overdue_entries_that_are_sorted_come_among_the_others_by_deadline() -> 
     assert order == [1, 2, 5, 7, 10, 20, "armed in the pass"]
 
 
-def test_overdue_entries_that_are_sorted_come_after_the_earlier_ones_of_their_tick() -> None:
-    """Those were armed before; the time of a tick is not the time of its entries."""
-    wheel = TimingWheel(tick=10)
-    wheel.schedule(2, "armed first")
-    wheel.schedule(12, "of the next tick")
-    wheel.observe_now(15)
-    wheel.schedule(6, "armed later")
-    wheel.schedule(2, "armed later for the same time")
+@pytest.mark.parametrize("wheel_size", [2, 256])
+def test_overdue_entries_that_are_sorted_come_in_their_order_within_a_tick(wheel_size: int) -> None:
+    """The time of a tick is not the time of its entries."""
+    wheel = TimingWheel(tick=10, wheel_size=wheel_size)
+    for deadline in (92, 98, 97, 112):
+        wheel.schedule(deadline, f"{deadline} first")
+    wheel.observe_now(95)
+    wheel.schedule(92, "92 then")
+    wheel.schedule(94, "94 then")
+    wheel.schedule(88, "88 then")
+    wheel.schedule(99, "99 last")  # behind the others of its tick, because they were armed before
 
     wheel.sort_overdue()
+    wheel.observe_now(150)
+    entries = wheel.advance(150)
 
-    assert [entry.payload for entry in wheel.advance(30)] == [
-        *("armed first", "armed later for the same time", "armed later", "of the next tick")
+    assert [entry.payload for entry in entries] == [
+        *("88 then", "92 first", "92 then", "94 then", "98 first", "97 first", "99 last"),
+        "112 first",
     ]
+    wheel.check_invariants()
 
 
 def test_overdue_entries_at_the_end_of_time_can_be_sorted() -> None:
