@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from typing import Self
-from weakref import WeakValueDictionary
 
 from aiowheel._arguments import checked_choice, safe_repr
 from aiowheel._events import emit
@@ -19,14 +18,18 @@ from aiowheel.shared._catch_up import MOST_KEYS, CatchUp
 from aiowheel.shared._group_commit import GroupCommit
 from aiowheel.shared._recent import RecentPublishes
 from aiowheel.shared._statistics import SharedCounts, SharedStatistics
-from aiowheel.shared._store import CounterStore, checked_key, checked_store, checked_value
+from aiowheel.shared._store import (
+    CounterStore,
+    checked_key,
+    checked_store,
+    checked_value,
+    claim_store,
+)
 from aiowheel.shared._tokens import parsed_token, token_of
 from aiowheel.timer import timeout_at
 
 _MODES = ("all", "any")
 _LEAST_READ = 1.0  # seconds
-#: The users of stores, by the `id` of the store.
-_users: WeakValueDictionary[int, SharedCounters] = WeakValueDictionary()
 
 
 class SharedCounters:
@@ -95,15 +98,9 @@ class SharedCounters:
         """
         if self._entered:
             raise RuntimeError("shared counters can be opened once")
-        user = _users.get(id(self._store))
-        if user is not None and not user.closed:
-            raise RuntimeError(
-                f"this {type(self._store).__name__} is in use: each SharedCounters needs a store "
-                "object of its own"
-            )
         self._purgatory.check_caller()
+        claim_store(self._store, self)
         self._entered = True
-        _users[id(self._store)] = self
         catch_up = CatchUp(
             self._purgatory,
             self._store,

@@ -16,7 +16,7 @@ from aiowheel.shared._idle_leases import IdleLeases
 from aiowheel.shared._idle_statistics import IdleCounts, SharedIdleStatistics
 from aiowheel.shared._idle_touches import Touches
 from aiowheel.shared._idle_watch import IdleWatch
-from aiowheel.shared._store import CounterStore, checked_name, checked_store
+from aiowheel.shared._store import CounterStore, checked_name, checked_store, claim_store
 from aiowheel.shared._store_clock import StoreClock
 from aiowheel.timer import Timer
 from aiowheel.timer._shared import chosen_timer
@@ -128,12 +128,13 @@ class SharedIdle:
 
         Raises:
             StoreUnavailableError: The store does not answer.
-            RuntimeError: This object was opened before.
+            RuntimeError: This object was opened before, or another uses the store object.
             IdleDetectorClosedError: Another task has closed this object meanwhile.
             TimerClosedError: The timer is not open.
         """
         if self._entered:
             raise RuntimeError("idle keys can be opened once")
+        claim_store(self._store, self)
         self._entered = True
         touches = Touches(
             self._timer,
@@ -219,6 +220,11 @@ class SharedIdle:
         if value < 0 or is_discard(value):
             return None
         return self._clock.on_timer(time_of(value)) + self._timeout
+
+    @property
+    def closed(self) -> bool:
+        """Whether closing has begun."""
+        return self._closed
 
     def statistics(self) -> SharedIdleStatistics:
         """Return a snapshot of the counts."""

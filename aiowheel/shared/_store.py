@@ -10,6 +10,7 @@ import re
 import secrets
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol, cast
+from weakref import WeakValueDictionary
 
 from aiowheel._arguments import checked_str, safe_repr
 
@@ -224,3 +225,31 @@ def checked_name(name: object) -> str:
             f"got {name!r}"
         )
     return text
+
+
+class StoreUser(Protocol):
+    """An object that opens and closes a store."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether closing has begun."""
+        ...
+
+
+#: By the `id` of the store; each user has a reference to its store.
+_users: WeakValueDictionary[int, StoreUser] = WeakValueDictionary()
+
+
+def claim_store(store: CounterStore, user: StoreUser) -> None:
+    """Record that *user* uses *store*; a second user would take the hints of the first one.
+
+    Raises:
+        RuntimeError: Another user has not closed the store.
+    """
+    other = _users.get(id(store))
+    if other is not None and not other.closed:
+        raise RuntimeError(
+            f"this {type(store).__name__} is in use: each {type(user).__name__} needs a store "
+            "object of its own"
+        )
+    _users[id(store)] = user

@@ -70,8 +70,10 @@ async def test_a_store_object_serves_one_shared_counters(process: Process) -> No
     """The first one would miss hints."""
     store = MemoryCounters()
     async with process(store) as (purgatory, shared):
-        with pytest.raises(RuntimeError, match="this MemoryCounters is in use: each"):
+        with pytest.raises(RuntimeError, match="this MemoryCounters is in use: each SharedC"):
             await SharedCounters(purgatory, store).__aenter__()
+        with pytest.raises(RuntimeError, match="this MemoryCounters is in use: each SharedI"):
+            await SharedIdle(store, 30, print).__aenter__()
         await shared.advance("doc", 1)
     async with process(store) as (_, again):
         assert await again.value("doc") == 1
