@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial
-from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE, isasyncgenfunction
+from inspect import (
+    CO_ASYNC_GENERATOR,
+    CO_COROUTINE,
+    CO_ITERABLE_COROUTINE,
+    isasyncgenfunction,
+    isgeneratorfunction,
+)
 from types import FunctionType, MethodType
 from typing import Final
 
@@ -63,14 +69,15 @@ def called_or_awaited(name: str, function: object) -> Callable[..., object]:
         function: What the user passed.
 
     Raises:
-        TypeError: *function* is not callable, or is an asynchronous generator function.
+        TypeError: *function* is not callable, or is a generator function.
     """
     if not callable(function):
         raise TypeError(f"{name} must be callable, got {safe_repr(function)}")
-    if isasyncgenfunction(function):
+    is_generator = isgeneratorfunction(function) and not is_coroutine_function(function)
+    if is_generator or isasyncgenfunction(function):
         raise TypeError(
-            f"{name} must be a plain or a coroutine function, got the asynchronous generator "
-            f"function {safe_repr(function)}, of which a call runs nothing; remove its yield"
+            f"{name} must be a plain or a coroutine function, got the generator function "
+            f"{safe_repr(function)}, of which a call runs nothing; remove its yield"
         )
     return function
 

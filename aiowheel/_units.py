@@ -48,9 +48,14 @@ def delay_to_ns(name: str, seconds: object) -> i64:
             f"{name} must be a number of seconds or a timedelta, got {safe_repr(seconds)}"
         )
     try:
-        return seconds_to_ns(name, float(seconds))
+        number = float(seconds)
     except OverflowError:  # an integer beyond any float
         return FOREVER if seconds > 0 else -FOREVER  # type: ignore[operator]
+    except (TypeError, ValueError):  # an array of numpy, or a signaling NaN
+        raise TypeError(
+            f"{name} must be a number of seconds or a timedelta, got {safe_repr(seconds)}"
+        ) from None
+    return seconds_to_ns(name, number)
 
 
 def _is_no_number_of_numpy(value: object) -> bool:

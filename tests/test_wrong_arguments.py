@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -74,7 +75,9 @@ class Wrong(NamedTuple):
 
 # --- wrong values, by what the argument is -------------------------------------------------------
 
-NOT_A_DELAY = (True, "1", b"1", math.nan, 1j, Odd(), asynchronous, do_nothing, [1])
+NOT_A_DELAY = (
+    *(True, "1", b"1", math.nan, Decimal("sNaN"), 1j, Odd(), asynchronous, do_nothing, [1]),
+)
 NO_DELAY = (None, *NOT_A_DELAY)
 NO_COUNT = (True, "1", b"1", 1.5, math.nan, math.inf, 1j, Odd(), asynchronous, 2**70, -(2**70), -1)
 NO_TICKS = (None, True, "1", b"1", 1.5, math.nan, 1j, Odd(), asynchronous, 2**70, -(2**70))

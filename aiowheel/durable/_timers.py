@@ -311,7 +311,7 @@ class DurableTimers:
 
         Raises:
             TypeError: *name* is not a string, or *retry* is not a `Retry`; by the decorator: the
-                function is not callable, or is an asynchronous generator function, of which a call
+                function is not callable, or is a generator function, of which a call
                 runs nothing.
             ValueError: *name* is out of range, or has a handler already.
         """

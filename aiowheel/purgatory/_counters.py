@@ -258,9 +258,11 @@ class Counters:
         found: list[ThresholdOperation] = []
         for counter in self.by_key.values():
             for operation in counter.operations():
-                waited_for = [waiting for waiting in operation.waiting if waiting.operation]
-                if waited_for[0].counter is counter:
-                    found.append(operation)
+                for waiting in operation.waiting:
+                    if waiting.operation is not None:  # the first one that is left
+                        if waiting.counter is counter:
+                            found.append(operation)
+                        break
         return found
 
     def sizes(self) -> list[tuple[int, object]]:

@@ -42,13 +42,15 @@ class Schedule:
     ) -> None:
         self._period: i64 = delay_to_ns("period", period)
         if not 0 < self._period < FOREVER:
-            raise ValueError(f"period must be more than 0 and finite, got {period!r}")
+            raise ValueError(f"period must be more than 0 and finite, got {safe_repr(period)}")
         self._jitter: i64 = delay_to_ns("jitter", jitter)
         if not 0 <= self._jitter <= self._period:
-            raise ValueError(f"jitter must be from 0 to the period {period!r}, got {jitter!r}")
+            raise ValueError(
+                f"jitter must be from 0 to the period {safe_repr(period)}, got {safe_repr(jitter)}"
+            )
         first_ns = self._period if first is None else delay_to_ns("first", first)
         if not 0 <= first_ns < FOREVER:
-            raise ValueError(f"first must be at least 0 and finite, got {first!r}")
+            raise ValueError(f"first must be at least 0 and finite, got {safe_repr(first)}")
         self._missed: i64 = _WAYS[checked_choice("missed", missed, _WAYS)]
         self._tolerance: i64 = max(_TOLERANCE_NS, driver.wheel.tick)
         self._set_next(driver.deadline_after(first_ns))
@@ -166,9 +168,10 @@ class Periodic(TimerTask):
         """Continue the schedule after the coroutine of a tick has ended."""
         if error is not None:
             self._driver.callback_errors += 1
+            name = "that was cancelled" if self._payload is None else safe_repr(self._payload)
             self._driver.report(
                 {
-                    "message": f"Exception in periodic call {safe_repr(self._payload)}",
+                    "message": f"Exception in periodic call {name}",
                     "exception": error,
                     "handle": self,
                 }

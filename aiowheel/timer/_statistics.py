@@ -94,7 +94,7 @@ class Histogram:
         if isinstance(q, bool) or not isinstance(q, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
             raise TypeError(f"q must be a number from 0 to 1, got {safe_repr(q)}")
         if not 0.0 <= q <= 1.0:
-            raise ValueError(f"q must be from 0 to 1, got {q!r}")
+            raise ValueError(f"q must be from 0 to 1, got {safe_repr(q)}")
         wanted = q * int(self._count)
         seen = 0
         for upper, count in self.buckets():

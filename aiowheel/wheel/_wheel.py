@@ -581,7 +581,7 @@ def checked_deadline(value: object) -> i64:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"deadline must be an int within 2**61 - 1 of zero, got {safe_repr(value)}")
     if not -LIMIT <= value <= LIMIT:
-        raise OverflowError(f"deadline must be within 2**61 - 1 of zero, got {value!r}")
+        raise OverflowError(f"deadline must be within 2**61 - 1 of zero, got {safe_repr(value)}")
     return value
 
 
@@ -592,7 +592,9 @@ def checked_now(value: object, wheel_now: int) -> i64:
             f"now must be an int from the wheel's time {wheel_now}, got {safe_repr(value)}"
         )
     if value < wheel_now:
-        raise ValueError(f"now must be at least the wheel's time {wheel_now}, got {value!r}")
+        raise ValueError(
+            f"now must be at least the wheel's time {wheel_now}, got {safe_repr(value)}"
+        )
     if value > LIMIT:
-        raise OverflowError(f"now must be at most 2**61 - 1, got {value!r}")
+        raise OverflowError(f"now must be at most 2**61 - 1, got {safe_repr(value)}")
     return value

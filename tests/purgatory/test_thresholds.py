@@ -633,3 +633,13 @@ async def test_an_interrupted_hash_of_a_key_leaves_no_trace(
 
     assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
     assert purgatory._counters.by_key == {}
+
+
+async def test_a_wait_of_many_keys_is_listed_once(timer: ManualTimer) -> None:
+    """Also after some of its thresholds were reached."""
+    purgatory = Purgatory("test", timer=timer)
+    keys = [("key", number) for number in range(20_000)]
+    purgatory.wait_until(dict.fromkeys(keys, 1), None)
+    purgatory.advance(keys[0], 1)
+
+    assert len(list(purgatory.pending())) == 1

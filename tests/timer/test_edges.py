@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import aiowheel
-from aiowheel import ForeignLoopError, ManualTimer, Timer, TimerClosedError
+from aiowheel import ForeignLoopError, ManualTimer, Timer, TimerClosedError, TimingWheel
 from aiowheel.testing import VirtualClockEventLoop
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -583,3 +583,19 @@ def test_a_timer_cannot_be_copied(duplicate: Callable[[object], object]) -> None
     timer.advance(1)
 
     assert got == [1]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda huge: TimingWheel().schedule(huge),
+        lambda huge: TimingWheel().advance(-huge),
+        lambda huge: ManualTimer().every(-huge, print),
+        lambda huge: ManualTimer().every(1, print, jitter=huge),
+        ManualTimer().statistics().lateness.quantile,
+    ],
+)
+def test_an_integer_that_cannot_be_shown_is_refused_by_name(call: Callable[[int], object]) -> None:
+    """Python makes no text of more than 4300 digits, not even for an error."""
+    with pytest.raises((ValueError, OverflowError), match=r"^\w+ must be .*<int object at "):
+        call(10**5000)

@@ -226,14 +226,17 @@ def test_a_period_that_is_no_number_is_refused(period: Any) -> None:
         ManualTimer().every(1, 5)  # type: ignore[arg-type]
 
 
-def test_an_asynchronous_generator_function_is_refused() -> None:
+def test_a_generator_function_is_refused() -> None:
     """A call of it runs nothing, so its periodic call would do nothing without an error."""
 
     async def pages() -> AsyncGenerator[int, None]:
         yield 1
 
+    def steps() -> Generator[int, None, None]:
+        yield 1
+
     timer = ManualTimer()
-    for function in (pages, functools.partial(pages)):
+    for function in (pages, functools.partial(pages), steps):
         with pytest.raises(TypeError, match="fn must be a plain or a coroutine function, got the"):
             timer.every(1, function)
 
@@ -998,3 +1001,20 @@ def test_a_manual_timer_awaits_the_calls_of_each_loop_in_turn() -> None:
             runner.run(advance())
 
         assert ended == list(range(number + 1))
+
+
+async def test_an_error_after_the_call_was_cancelled_is_reported_as_such(until: Until) -> None:
+    """The function is dropped with the cancellation."""
+    contexts: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
+
+    async def work() -> None:
+        call.cancel()
+        raise ConnectionError("lost")
+
+    async with Timer() as timer:
+        call = timer.every(0.001, work)
+        await until(lambda: contexts)
+
+    (context,) = contexts
+    assert context["message"] == "Exception in periodic call that was cancelled"
