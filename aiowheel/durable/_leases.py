@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from aiowheel._events import emit
+from aiowheel._events import emit, emit_info
 from aiowheel.durable._clock import StoreClock
 from aiowheel.durable._committer import Committer
 from aiowheel.durable._operations import Leased
@@ -206,7 +206,7 @@ class Leases:
             self._window.gain(part, leased.epochs[part])
         if lost or gained:
             self._counts.lease_changes += len(lost) + len(gained)
-            emit(
+            emit_info(
                 "aiowheel.durable_leases_changed",
                 owner=self._owner,
                 gained=sorted(gained),
