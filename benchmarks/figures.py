@@ -24,8 +24,8 @@ columns of such a table say little.
 aiowheel costs more, or is slower, in these cases:
 
 - One timer that is pending alone, fires and is set again costs up to three times as much as a timer
-  of the event loop itself, because each firing wakes the driver task. With 1,000 such timers aiowheel
-  costs less than asyncio and uvloop.
+  of the event loop itself, because each firing wakes the driver task. With 1,000 such timers
+  aiowheel costs less than asyncio and uvloop.
 - A callback runs up to one tick (1 ms) after its deadline, so the median lateness is higher than
   that of the timers of asyncio and uvloop.
 - `wait_for` on uvloop and Python 3.11 costs a little more than asyncio's `wait_for`.

@@ -77,6 +77,7 @@ class TopicApp:
         self._with_access_log = access_log
         self._dashboard: Dashboard | None = None
         self._metrics: Metrics
+        self._has_begun = False  # whether the lifespan has begun
         self._worker: tuple[Path, int] | None = None
         self._app = Starlette(
             routes=[
@@ -101,6 +102,11 @@ class TopicApp:
         self._entry = self._with_middleware()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._has_begun and scope["type"] != "lifespan":
+            raise AiowheelError(
+                "the lifespan of TopicApp has not run: an application in which it is mounted must "
+                "run it, and the server must not turn lifespans off"
+            )
         await self._entry(scope, receive, send)
 
     @property
@@ -176,6 +182,7 @@ class TopicApp:
             service.purgatory = purgatory
             await service.store.open(timer, purgatory)
             self._metrics = Metrics(service, timer, self._worker)
+            self._has_begun = True
             if self._with_dashboard:
                 self._dashboard = Dashboard(
                     timer,

@@ -19,6 +19,7 @@ from types import FrameType
 
 import uvicorn
 
+from aiowheel._arguments import MOST, checked_int, checked_str
 from aiowheel._signals import handled_by
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.serve._app import TopicApp
@@ -82,7 +83,10 @@ class TopicServer(uvicorn.Server):
 
     def _take_stop(self, channel: socket.socket) -> None:
         asyncio.get_running_loop().remove_reader(channel)
-        self._is_replaced = channel.recv(1) == REPLACED
+        try:
+            self._is_replaced = channel.recv(1) == REPLACED
+        except ConnectionError:  # the parent was killed before it had read the last report
+            self._is_replaced = False
         self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
@@ -173,7 +177,11 @@ def serve(
     Raises:
         AiowheelError: The service cannot listen on the address, or cannot use the store.
         BadInputError: *workers* is above 1 without a store, a POSIX system or a command.
+        TypeError, ValueError: *host*, *port* or *workers* is wrong.
     """
+    checked_str("host", host)
+    checked_int("port", port, 0, 65_535)
+    checked_int("workers", workers, 1, MOST)
     if workers > 1 and app.store is None:
         raise BadInputError(f"workers must be 1 without a store, got {workers}")
     if workers > 1 and os.name != "posix":

@@ -29,6 +29,8 @@ from websockets.exceptions import WebSocketException
 from aiowheel.cli import run
 from aiowheel.client import TopicClient
 from aiowheel.errors import AiowheelError
+from aiowheel.serve import Limits, TopicApp
+from aiowheel.serve._server import TopicServer, _config
 from aiowheel.serve._workers import Workers
 
 from .conftest import Process, made_certificate, process
@@ -645,3 +647,17 @@ def test_bad_options_are_one_line(
 
     (line,) = capfd.readouterr().err.splitlines()
     assert text in line
+
+
+async def test_a_worker_ends_whose_parent_was_killed_with_a_report_unread() -> None:
+    """The channel then has an error in place of its end."""
+    channel, parent = socket.socketpair()
+    channel.sendall(b"report")
+    parent.close()
+    app = TopicApp()
+    server = TopicServer(_config(app, Limits(), None), app, print, None, channel)
+
+    server._take_stop(channel)
+
+    assert server.should_exit
+    channel.close()

@@ -3,9 +3,11 @@
 import re
 from typing import Any
 
+import httpx
 import pytest
 
-from aiowheel.serve import Access, Limits, TopicApp
+from aiowheel.errors import AiowheelError
+from aiowheel.serve import Access, Limits, TopicApp, serve
 
 pytestmark = pytest.mark.one_build
 
@@ -53,3 +55,29 @@ def test_an_application_names_its_argument(arguments: dict[str, Any], text: str)
     """The call itself raises."""
     with pytest.raises(TypeError, match=text):
         TopicApp(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"host": 5}, TypeError, "host must be a str, got 5"),
+        ({"port": 70_000}, ValueError, "port must be from 0 to 65535, got 70000"),
+        ({"workers": 0}, ValueError, "workers must be from 1 to .*, got 0"),
+        ({"workers": "2"}, TypeError, "workers must be an int from 1 to .*, got '2'"),
+    ],
+)
+def test_the_server_names_its_argument(
+    arguments: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    """A port out of range would be another one."""
+    usual: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "ready": print}
+    with pytest.raises(error, match=text):
+        serve(TopicApp(), Limits(), **(usual | arguments))
+
+
+async def test_an_application_without_its_lifespan_says_so() -> None:
+    """Starlette does not run the lifespan of a mounted application."""
+    transport = httpx.ASGITransport(TopicApp())
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        with pytest.raises(AiowheelError, match="the lifespan of TopicApp has not run"):
+            await client.get("/topics/a")
