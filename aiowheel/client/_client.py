@@ -29,6 +29,7 @@ _OTHER = 10.0  # timeout of other requests, in seconds
 # The service closes an idle connection after 5 seconds. The client does so earlier, because the
 # service may miss a request that is on its way at that moment, for example of a publish every 5 s.
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=2.0)
+_POLL_LIMITS = httpx.Limits(max_keepalive_connections=20, keepalive_expiry=2.0)
 _LEAST_DELAY, _MOST_DELAY = 0.1, 5.0  # seconds before a failed request is repeated
 _NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~:-]+")
 _TOKEN = re.compile("[!-~]+")
@@ -55,8 +56,9 @@ class TopicClient:
         url: URL of the service without `/topics`, such as `http://127.0.0.1:8080`.
         token: Bearer token, if the service needs one.
         http: An httpx client, for TLS, proxies or Unix sockets; the caller closes it. Its limit of
-            connections (100 by default) limits the concurrent subscriptions. Its `keepalive_expiry`
-            should be below 5 seconds, because the service then closes an idle connection.
+            connections (100 by default) limits subscriptions and other calls together. Its
+            `keepalive_expiry` should be below 5 seconds, because the service then closes an idle
+            connection. Without it, each subscription has a connection of its own.
 
     Raises:
         TypeError: *url* or *token* is not a string.
@@ -78,6 +80,8 @@ class TopicClient:
             self._headers["Authorization"] = f"Bearer {token}"
         self._is_own = http is None
         self._http = httpx.AsyncClient(limits=_LIMITS) if http is None else http
+        # Each subscription holds a connection, and must not take those of the publishes.
+        self._polls = httpx.AsyncClient(limits=_POLL_LIMITS) if http is None else http
 
     async def __aenter__(self) -> Self:
         return self
@@ -88,6 +92,7 @@ class TopicClient:
     async def aclose(self) -> None:
         """Close the connections, except those of a given httpx client. Idempotent."""
         if self._is_own:
+            await self._polls.aclose()
             await self._http.aclose()
 
     async def publish(self, topic: str, data: Any) -> Published:
@@ -169,7 +174,7 @@ class TopicClient:
         while True:
             delay = random.uniform(0.5, 1) * min(_MOST_DELAY, _LEAST_DELAY * 2.0**failures)  # noqa: S311 - no secret
             try:
-                answer = await self._http.get(
+                answer = await self._polls.get(
                     address, params=progress.query(), headers=self._headers, timeout=_POLL
                 )
             except (httpx.TransportError, httpx.DecodingError) as error:
@@ -190,7 +195,7 @@ class TopicClient:
 
     def _address(self, topic: str) -> str:
         # Checked here, because a slash or a question mark would change the address.
-        if not _NAME.fullmatch(topic):
+        if not _NAME.fullmatch(checked_str("topic", topic)):
             legal = "consist of A-Z a-z 0-9 . _ ~ : -, and not be . or .."
             raise ValueError(f"topic must {legal}, got {topic!r}")
         return self._topics + topic

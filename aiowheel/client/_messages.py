@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from aiowheel._arguments import checked_str
 from aiowheel.errors import AiowheelError
 
 _POSITION = re.compile("[0-9a-f]{8}-[0-9]{1,16}")
@@ -91,7 +92,7 @@ class Progress:
         """
         if position is None:
             return cls()
-        if not _POSITION.fullmatch(position):
+        if not _POSITION.fullmatch(checked_str("after", position)):
             raise ValueError(f"after must be the position of a message, got {position!r}")
         epoch, _, version = position.partition("-")
         return cls(int(version), epoch)

@@ -18,7 +18,7 @@ from aiowheel.client._client import _MOST_DELAY
 from aiowheel.serve import Access, Limits, TopicApp
 from aiowheel.testing import VirtualClock
 
-from .conftest import process, started
+from .conftest import process, started, waiters_reach
 
 pytestmark = pytest.mark.one_build
 virtual = pytest.mark.virtual_time
@@ -276,6 +276,11 @@ async def test_bad_arguments_are_refused_at_the_call() -> None:
             client.subscribe("a", after="7")
         with pytest.raises(ValueError, match="JSON compliant"):
             await client.publish("a", float("nan"))
+        wrong: Any = 5
+        with pytest.raises(TypeError, match="topic must be a str, got 5"):
+            client.subscribe(wrong)
+        with pytest.raises(TypeError, match="after must be a str, got 5"):
+            client.subscribe("a", after=wrong)
 
 
 @virtual
@@ -347,3 +352,18 @@ async def test_a_subscription_survives_a_restart_of_the_service() -> None:
 
     assert (before.data, before.reset) == (1, False)
     assert (after.data, after.version, after.reset) == (2, 1, True)
+
+
+@pytest.mark.realtime
+async def test_many_subscriptions_leave_a_connection_for_a_publish() -> None:
+    """Each of them holds a connection while it waits."""
+    with process() as service:
+        async with TopicClient(service.url) as client, asyncio.TaskGroup() as tasks:
+            waiting = [tasks.create_task(taken(client, f"t{each}", 1)) for each in range(120)]
+            await waiters_reach(service, 120)
+            for each in range(120):
+                await client.publish(f"t{each}", each)
+
+    assert [[message.data for message in each.result()] for each in waiting] == [
+        [each] for each in range(120)
+    ]
