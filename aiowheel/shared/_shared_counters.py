@@ -142,7 +142,9 @@ class SharedCounters:
 
         Args:
             thresholds: The value that each key must reach.
-            timeout: Seconds or a timedelta; None or `inf` for no timeout.
+            timeout: Seconds or a timedelta; None or `inf` for no timeout. A value that another
+                process has written before the call may need a read of the store; a timeout shorter
+                than that read gives False.
             mode: "all" keys, or "any" one of them.
 
         Returns:
