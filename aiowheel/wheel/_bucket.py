@@ -135,6 +135,18 @@ class Bucket(Node):
         entry.next = self
         self.prev = entry
 
+    def insert(self, entry: TimerEntry, place: Node | None) -> None:
+        """Add *entry*, which must be in no bucket, behind *place*, or first for the root. O(1)."""
+        if place is None:
+            place = self
+        after = place.next
+        if after is None:
+            after = self
+        place.next = entry
+        entry.prev = place
+        entry.next = after
+        after.prev = entry
+
     def pop(self) -> TimerEntry | None:
         """Remove the oldest entry and return it, or None. O(1)."""
         first = self.next

@@ -13,7 +13,7 @@ from mypy_extensions import i64
 
 from aiowheel._arguments import checked_int, safe_repr
 from aiowheel._types import Count, Ticks
-from aiowheel.wheel._bucket import Bucket, TimerEntry
+from aiowheel.wheel._bucket import Bucket, Node, TimerEntry
 from aiowheel.wheel._level import Level
 from aiowheel.wheel._statistics import Counts, LevelOccupancy, WheelStatistics
 
@@ -413,25 +413,19 @@ class TimingWheel:
 
     def _merge_late(self, bucket: Bucket) -> None:
         """Move the late entries of the current tick into its *bucket*. O(both)."""
-        late: list[TimerEntry] = []
-        first = self._late.next
-        while isinstance(first, TimerEntry) and first._filed + OVERDUE <= self._reached:
-            first.unlink()
-            late.append(first)
-            first = self._late.next
-        if not late:
-            return
-        entries = list(bucket)
-        bucket.unlink_all()
-        merged: list[TimerEntry] = []  # from the last one to the first
-        while late:
-            entry = late.pop()
-            while entries and entries[-1]._deadline > entry._deadline:
-                merged.append(entries.pop())
-            merged.append(entry)
-        merged += entries[::-1]
-        for entry in merged[::-1]:
-            bucket.append(entry)
+        end: Node | None = self._late
+        following = self._late.next
+        while isinstance(following, TimerEntry) and following._filed + OVERDUE <= self._reached:
+            end = following
+            following = following.next
+        place = bucket.prev
+        while isinstance(end, TimerEntry):  # from the last one to the first
+            before = end.prev
+            end.unlink()
+            while isinstance(place, TimerEntry) and place._deadline > end._deadline:
+                place = place.prev
+            bucket.insert(end, place)
+            end = before
 
     def _visit(self, tick: i64) -> None:
         """Make *tick* the current one, and move each level to the block that holds it."""

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiowheel.wheel import TimerEntry, TimingWheel
+from aiowheel.wheel._bucket import Bucket
 from aiowheel.wheel._wheel import LIMIT
 
 #: What happens between two slices: an action, an index and a distance in time.
@@ -260,3 +261,17 @@ def test_slices_take_entries_in_the_order_of_a_heap(
                 pass
         wheel.check_invariants()
     assert all(entry.deadline > wheel.now // tick * tick for entry in wheel.pending())
+
+
+def test_an_entry_can_be_inserted_anywhere_in_a_bucket() -> None:
+    """Also into one that never had an entry."""
+    bucket = Bucket()
+    first, second, third = (TimerEntry(deadline, None) for deadline in (1, 2, 3))
+
+    bucket.insert(third, bucket.prev)
+    bucket.insert(first, bucket)
+    bucket.insert(second, first)
+
+    assert list(bucket) == [first, second, third]
+    assert (bucket.next, bucket.prev) == (first, third)
+    bucket.unlink_all()
