@@ -44,18 +44,18 @@ def delay_to_ns(name: str, seconds: object) -> i64:
         or not isinstance(seconds, SupportsFloat)
         or _is_no_number_of_numpy(seconds)
     ):
-        raise TypeError(
-            f"{name} must be a number of seconds or a timedelta, got {safe_repr(seconds)}"
-        )
+        raise _no_delay(name, seconds)
     try:
         number = float(seconds)
     except OverflowError:  # an integer beyond any float
         return FOREVER if seconds > 0 else -FOREVER  # type: ignore[operator]
     except (TypeError, ValueError):  # an array of numpy, or a signaling NaN
-        raise TypeError(
-            f"{name} must be a number of seconds or a timedelta, got {safe_repr(seconds)}"
-        ) from None
+        raise _no_delay(name, seconds) from None
     return seconds_to_ns(name, number)
+
+
+def _no_delay(name: str, value: object) -> TypeError:
+    return TypeError(f"{name} must be a number of seconds or a timedelta, got {safe_repr(value)}")
 
 
 def _is_no_number_of_numpy(value: object) -> bool:

@@ -93,9 +93,10 @@ def _fill_closed_streams() -> None:
     Otherwise `print` would write errors to stdout, and the next file that is opened, such as a
     result, would become a standard stream of the programs that this one starts.
     """
-    for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
+    # Each `open` gets the lowest free number, which is that of the stream.
+    for stream in (sys.__stdin__, sys.__stdout__):
         if stream is None:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is the stream's
+            os.open(os.devnull, os.O_RDWR)
     if sys.__stderr__ is None:
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - open to the end of the program
 

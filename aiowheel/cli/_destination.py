@@ -31,11 +31,11 @@ def check_destination(path: Path, option: str = "--out", *, or_stdout: bool = Fa
             A device is refused because the result is renamed into place, which would replace it.
     """
     if path == STANDARD_OUTPUT:
-        if or_stdout and sys.__stdout__ is None:
+        if not or_stdout:
+            raise BadInputError(f"{option} must be a file, got -: it cannot go to standard output")
+        if sys.__stdout__ is None:
             raise BadInputError(f"{option} must be a file, got -: standard output is closed")
-        if or_stdout:
-            return
-        raise BadInputError(f"{option} must be a file, got -: it cannot go to standard output")
+        return
     try:
         if path.is_dir():
             raise BadInputError(f"{option} must be a file, got {path}: it is a folder")

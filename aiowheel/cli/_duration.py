@@ -19,7 +19,7 @@ UNITS = {
     "us": Decimal("1e-6"),
     "ns": Decimal("1e-9"),
 }
-_TEXT = re.compile("".join(rf"(?:([0-9]+(?:\.[0-9]+)?){unit})?" for unit in UNITS))
+_TEXT = re.compile("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in UNITS))
 
 
 def seconds_of(text: str) -> float:
@@ -30,10 +30,10 @@ def seconds_of(text: str) -> float:
     Raises:
         ValueError: *text* is not a duration.
     """
+    if "_" in text or not text.isascii():  # `float` takes 1_000 and digits of other scripts
+        raise _bad(text)
     try:
-        seconds = float(text)  # which also takes 1_000 and digits of other scripts
-        if "_" in text or not text.isascii():
-            raise _bad(text)
+        seconds = float(text)
     except ValueError:
         found = _TEXT.fullmatch(text)
         if found is None or not text:

@@ -134,24 +134,14 @@ class Committer:
         try:
             results = await self._execute(operations)
         except StoreError as error:
-            self._counts.store_errors += 1
-            self._failed(error)
-            for job in jobs:
-                # Each caller gets its own error: raising one object several times would extend its
-                # traceback each time.
-                own = type(error)(*error.args)
-                own.__cause__ = error.__cause__
-                job.fail(own)
+            self._fail(jobs, error)
         except asyncio.CancelledError:
-            text = "cancelled during the commit, which may have been made"
-            if not self._draining:  # `asyncio.run` has cancelled all tasks; this one starts again
-                self._counts.store_errors += 1
-                self._failed(StoreError(text))
-            for job in jobs:
-                if self._draining:
+            if self._draining:
+                for job in jobs:
                     job.fail(DurableTimersClosedError("closed during the commit"))
-                else:
-                    job.fail(StoreError(text))
+            else:  # `asyncio.run` has cancelled all tasks; this one starts again
+                text = "cancelled during the commit, which may have been made"
+                self._fail(jobs, StoreError(text))
             raise
         except Exception as error:
             self._failed(StoreError(f"{type(error).__name__}: {error}"))
@@ -163,6 +153,17 @@ class Committer:
             self._counts.committed += len(operations)
             self._counts.commit_times.record(perf_counter_ns() - began)
             self._deliver(jobs, results)
+
+    def _fail(self, jobs: Sequence[_Job], error: StoreError) -> None:
+        """Report a commit that may have been made to `DurableTimers` and to the callers."""
+        self._counts.store_errors += 1
+        self._failed(error)
+        for job in jobs:
+            # Each caller gets its own error: raising one object several times would extend its
+            # traceback each time.
+            own = type(error)(*error.args)
+            own.__cause__ = error.__cause__
+            job.fail(own)
 
     def _take(self) -> tuple[list[_Job], list[Operation]]:
         """Return jobs for one commit, and their operations."""

@@ -127,13 +127,7 @@ class Bucket(Node):
 
     def append(self, entry: TimerEntry) -> None:
         """Add *entry*, which must be in no bucket, behind the others. O(1)."""
-        last = self.prev
-        if last is None:
-            last = self
-        last.next = entry
-        entry.prev = last
-        entry.next = self
-        self.prev = entry
+        self.insert(entry, self.prev)
 
     def insert(self, entry: TimerEntry, place: Node | None) -> None:
         """Add *entry*, which must be in no bucket, behind *place*, or first for the root. O(1)."""

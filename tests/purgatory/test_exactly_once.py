@@ -10,6 +10,7 @@ import pytest
 
 from aiowheel import DelayedOperation, ManualTimer, Outcome, Purgatory
 from aiowheel._types import Delay
+from tests._keys import RenamedKey
 
 UNHASHABLE = cast(Hashable, ["k"])
 
@@ -502,19 +503,6 @@ def test_a_key_that_is_not_found_again_stops_no_operation(
     assert purgatory.statistics().keys == 1
     assert gates[0].force_complete()
     assert (len(purgatory), purgatory.watched, len(timer)) == (0, 0, 0)
-
-
-class RenamedKey:
-    """A key whose name, by which it is compared, may change."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RenamedKey) and self.name == other.name
 
 
 def test_a_key_that_has_become_another_one_leaves_it_its_operations(timer: ManualTimer) -> None:

@@ -25,6 +25,7 @@ from aiowheel import (
 )
 from aiowheel._types import Delay
 from aiowheel.recipes._idle_trace import idle_events
+from tests._keys import RenamedKey
 
 
 def test_a_silent_key_is_idle_once_and_forgotten() -> None:
@@ -554,19 +555,6 @@ def test_a_key_that_lost_its_hash_falls_idle_once() -> None:
     assert (idle, len(timer)) == ([key], 1)
     timer.advance(31)
     assert (idle, len(timer), len(detector)) == ([key, key], 0, 0)
-
-
-class RenamedKey:
-    """A key whose name, by which it is compared, may change."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RenamedKey) and self.name == other.name
 
 
 def test_a_key_that_has_become_another_one_leaves_it_its_alarm() -> None:
