@@ -299,14 +299,14 @@ def migrate(store: Where, *, json: Json = False) -> None:
       aiowheel durable migrate postgresql://localhost/app
     """
 
-    async def read(opened: Store) -> int:
-        return opened.partitions
+    async def read(opened: Store) -> tuple[int, int]:
+        return opened.version, opened.partitions
 
-    partitions = _with_store(store, read, create=True)
+    version, partitions = _with_store(store, read, create=True)
     if json:
-        print_json({"version": 1, "partitions": partitions})
+        print_json({"version": version, "partitions": partitions})
     else:
-        print(f"the tables are of version 1, with {partitions} partitions")
+        print(f"the tables are of version {version}, with {partitions} partitions")
 
 
 @durable.command()

@@ -134,11 +134,12 @@ class Settle(NamedTuple):
 
     The row is deleted, or changed if *due_us* is not None. If *error* is not None, the row is
     copied to the dead letters before, as due at *dead_due_us* or, if that is None, as due at its
-    own time. Nothing happens if the row has another generation, or if the partition has another
-    epoch.
+    own time. Nothing happens if the row of that name has another id or generation, or if the
+    partition has another epoch.
     """
 
     id: int
+    name: str
     gen: int
     part: int
     epoch: int

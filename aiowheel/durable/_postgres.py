@@ -91,6 +91,7 @@ class PostgresStore(Store):
         TypeError, ValueError: An argument is wrong.
     """
 
+    version: int = statements.VERSION
     # While the server executes the calls of one half of a thousand tasks, this process wakes the
     # tasks of the other half, which schedule their next timers.
     most_operations: int = 500

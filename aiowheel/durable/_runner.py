@@ -264,7 +264,7 @@ class Runner:
             self._refuse(fire)
             return
         fields = (
-            *(row.id, row.gen, row.part, held.epoch, due_us),
+            *(row.id, row.name, row.gen, row.part, held.epoch, due_us),
             row.gen if retried else row.gen + 1,
             row.attempt + 1 if retried else 0,
             fire.due_us if retried else None,
@@ -349,7 +349,7 @@ class Runner:
         if row.recurrence is not None:
             due_us = recurrence_from(row.recurrence).next_after(fire.due_us)
         settle = Settle(
-            *(row.id, row.gen, row.part, fire.epoch, due_us),
+            *(row.id, row.name, row.gen, row.part, fire.epoch, due_us),
             next_gen=row.gen + 1,
             attempts=fire.attempt,
         )

@@ -29,12 +29,14 @@ class Store(ABC):
     raise `StoreError` when the database cannot be used; a `commit` may then have happened or not.
 
     Attributes:
+        version: The version of the tables that this library uses.
         partitions: The number of partitions, fixed when the tables are created.
         most_operations: The most operations of several calls that share a commit.
         default_window: The default of `DurableTimers` for `window`, in seconds.
         default_lease: The default of `DurableTimers` for `lease`, in seconds.
     """
 
+    version: int = 1
     partitions: int
     most_operations: int = 1000
     default_window: float = 60.0

@@ -34,6 +34,7 @@ __all__ = ("StoreContract",)
 _SECOND = 1_000_000
 _HOUR = 3600 * _SECOND
 _FIRST = -(2**62)
+_YEAR_1, _YEAR_9999 = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 class StoreContract:
@@ -172,7 +173,7 @@ class StoreContract:
         async with _Opened(await self.make_store()) as store:
             epochs = (await _renew(store, "me")).epochs
             row = _row(await _one(store, Put("a", "h", 1, b"")))
-            settle = Settle(row.id, row.gen, row.part, epochs[row.part])
+            settle = Settle(row.id, row.name, row.gen, row.part, epochs[row.part])
 
             assert await _one(store, settle) == "done"
             assert await _one(store, settle) == "gone"
@@ -188,11 +189,13 @@ class StoreContract:
 
             assert new[row.part] == old[row.part] + 1
             for due_us, error in ((None, None), (5, None), (None, "boom")):
-                settle = Settle(row.id, 1, row.part, old[row.part], due_us, 2, error=error)
+                settle = Settle(
+                    row.id, row.name, 1, row.part, old[row.part], due_us, 2, error=error
+                )
                 assert await _one(store, settle, owner="old") == "stale"
             assert await store.get("a") == row
             assert await store.dead_letters() == []
-            assert await _one(store, Settle(row.id, 1, row.part, new[row.part])) == "done"
+            assert await _one(store, Settle(row.id, row.name, 1, row.part, new[row.part])) == "done"
 
     async def test_a_settlement_of_a_replaced_timer_changes_nothing(self) -> None:
         """The settlement has an old generation."""
@@ -201,19 +204,40 @@ class StoreContract:
             old = _row(await _one(store, Put("a", "h", 1, b"")))
             new = _row(await _one(store, Put("a", "h", 9, b"")))
 
-            assert await _one(store, Settle(old.id, old.gen, old.part, epochs[old.part])) == "gone"
+            assert (
+                await _one(store, Settle(old.id, old.name, old.gen, old.part, epochs[old.part]))
+                == "gone"
+            )
             assert await store.get("a") == new
+
+    async def test_a_settlement_of_an_earlier_timer_of_that_name_changes_nothing(self) -> None:
+        """The timer was cancelled, and its name was given to a new one of the same generation."""
+        async with _Opened(await self.make_store()) as store:
+            epochs = (await _renew(store, "me")).epochs
+            old = _row(await _one(store, Put("a", "h", 1, b"")))
+            await _one(store, Cancel("a"))
+            new = _row(await _one(store, Put("a", "h", 9, b"")))
+            identity = (old.id, old.name, old.gen, old.part, epochs[old.part])
+
+            for settle in (
+                Settle(*identity),
+                Settle(*identity, due_us=50, next_gen=2),
+                Settle(*identity, error="boom", attempts=1),
+            ):
+                assert await _one(store, settle) == "gone"
+            assert await store.get("a") == new
+            assert await store.dead_letters() == []
 
     async def test_a_settlement_can_make_the_timer_due_again(self) -> None:
         """A retry keeps the generation, and the next occurrence has a new one."""
         async with _Opened(await self.make_store()) as store:
             epochs = (await _renew(store, "me")).epochs
             row = _row(await _one(store, Put("a", "h", 1, b"p", "rule")))
-            retry = Settle(row.id, 1, row.part, epochs[row.part], 50, 1, 1, 1)
+            retry = Settle(row.id, row.name, 1, row.part, epochs[row.part], 50, 1, 1, 1)
             assert await _one(store, retry) == "done"
             assert await store.get("a") == row._replace(due_us=50, attempt=1, first_due_us=1)
 
-            following = Settle(row.id, 1, row.part, epochs[row.part], 60, 2, 0, None)
+            following = Settle(row.id, row.name, 1, row.part, epochs[row.part], 60, 2, 0, None)
             assert await _one(store, following) == "done"
             assert await store.get("a") == row._replace(due_us=60, gen=2)
 
@@ -226,7 +250,7 @@ class StoreContract:
                 await _one(
                     store,
                     Settle(
-                        *(row.id, row.gen, row.part, epochs[row.part], due_us),
+                        *(row.id, row.name, row.gen, row.part, epochs[row.part], due_us),
                         next_gen=row.gen + 1,
                         error="boom",
                         attempts=3,
@@ -257,7 +281,9 @@ class StoreContract:
             epochs = (await _renew(store, "me")).epochs
             name = "x" * LONGEST_NAME
             row = _row(await _one(store, Put(name, "h", 1, b"p")))
-            settle = Settle(row.id, 1, row.part, epochs[row.part], error="boom", attempts=1)
+            settle = Settle(
+                row.id, row.name, 1, row.part, epochs[row.part], error="boom", attempts=1
+            )
             await _one(store, settle)
             (letter,) = await store.dead_letters()
             second = second_name(letter)
@@ -386,6 +412,30 @@ class StoreContract:
                 assert order == sorted(order)
             wanted = [f"t{n}" for n in range(200) if n % 7 <= 5]
             assert sorted(row.name for row in read) == sorted(wanted)
+
+    async def test_a_page_begins_after_its_cursor(self) -> None:
+        """The order is exact for equal and adjacent due times, and from the year 1 to 9999."""
+        instants = [_YEAR_1, -65_537, -65_536, -1, 0, 1, 65_535, 65_536, 2**50, _YEAR_9999]
+        async with _Opened(await self.make_store()) as store:
+            await store.commit("me", [Put(f"t{n}", "h", instants[n % 10], b"") for n in range(60)])
+            rows = sorted(await store.rows(), key=lambda row: (row.due_us, row.id))
+            parts = sorted({row.part for row in rows})
+            places = [(_FIRST, 0), *((due_us, 2**62) for due_us in instants)]
+            places += [(row.due_us, row.id) for row in rows[::3]]
+            for until_us in instants:
+                for place in places:
+                    pages = await store.page([Cursor(part, *place) for part in parts], until_us, 60)
+
+                    assert pages == [
+                        [
+                            row
+                            for row in rows
+                            if row.part == part
+                            and place < (row.due_us, row.id)
+                            and row.due_us <= until_us
+                        ]
+                        for part in parts
+                    ]
 
     async def test_rows_are_listed_by_name(self) -> None:
         """A prefix is plain text, also if its letters are wildcards of the database."""

@@ -22,6 +22,7 @@ from typing import Any
 from aiowheel.durable import DurableTimers, Fire, NewTimer, SQLiteStore, Store
 from aiowheel.durable._committer import MOST_OPERATIONS
 from aiowheel.durable._operations import Cursor, Put
+from aiowheel.durable._postgres_statements import DUE_INDEX
 from aiowheel.durable._window import PAGE
 from aiowheel.timer import Histogram, Timer
 from benchmarks._memory import resident_bytes
@@ -315,10 +316,9 @@ async def _make_postgres(address: str, pending: int) -> None:
     connection = await _connect_postgres(address)
     await connection.execute(
         "DROP TABLE IF EXISTS raw_timers; "
-        "CREATE TABLE raw_timers (id bigserial PRIMARY KEY, name text, handler text, "
-        "part integer, due_us bigint, gen bigint, attempt integer, payload bytea);"
-        "CREATE UNIQUE INDEX raw_by_name ON raw_timers (name);"
-        "CREATE INDEX raw_by_due ON raw_timers (part, due_us, id)"
+        'CREATE TABLE raw_timers (id bigserial, name text COLLATE "C" PRIMARY KEY, '
+        "handler text, part integer, due_us bigint, gen bigint, attempt integer, payload bytea);"
+        f"CREATE INDEX raw_by_due ON raw_timers ({DUE_INDEX})"
     )
     for first in range(0, pending, 1000):
         places = range(first, min(pending, first + 1000))

@@ -34,7 +34,9 @@ def store(tmp_path: Path) -> str:
             (placed,) = await opened.commit(owner, [Put("dead", "h", 2**52, b"")])
             row: Any = placed
             epoch = (await opened.renew(owner, lease_us=10**7, horizon_us=1)).epochs[row.row.part]
-            bury = Settle(row.row.id, 1, row.row.part, epoch, error="ValueError: no", attempts=5)
+            bury = Settle(
+                row.row.id, row.row.name, 1, row.row.part, epoch, error="ValueError: no", attempts=5
+            )
             assert await opened.commit(owner, [bury]) == ["done"]
 
     asyncio.run(fill())

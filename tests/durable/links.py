@@ -21,6 +21,7 @@ from aiowheel.durable import (
     Summary,
 )
 from aiowheel.durable._operations import Change, Cursor, Leased, Operation, Result
+from aiowheel.durable._postgres_statements import PAGE, page_arguments
 
 
 class Link(Store):
@@ -163,9 +164,11 @@ class Fired:
         return [name for _, name in self.all]
 
 
-async def pages_read(connection: Any, query: str) -> int:
-    """Return the number of database pages that a query of PostgreSQL reads."""
-    found = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}")
+async def pages_read(connection: Any, cursors: Sequence[Cursor], until_us: int) -> int:
+    """Return the number of database pages that the reading of timers in PostgreSQL takes."""
+    found = await connection.fetchval(
+        f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {PAGE}", *page_arguments(cursors, until_us, 1000)
+    )
     plan = json.loads(found)[0]["Plan"]
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 

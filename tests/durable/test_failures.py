@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from aiowheel.durable import DurableTimers, NewTimer, PostgresStore, SQLiteStore, StoreError
+from aiowheel.durable._operations import Cursor
 from benchmarks._postgres import PostgresMissingError
 from tests.shared.servers import PostgresServer, postgres_that_stops
 
@@ -155,11 +156,7 @@ async def test_a_held_snapshot_does_not_slow_the_reading_of_pages(database: str)
         await timers.schedule("far", "h", due=timedelta(minutes=10))
         due_us = (await holder_now(database)) + 10**6
         reader = await connected(database)
-        reads = await pages_read(
-            reader,
-            "SELECT * FROM aiowheel_timers WHERE part = 0 "
-            f"AND (due_us, id) > ({due_us}, 0) ORDER BY due_us, id LIMIT 1000",
-        )
+        reads = await pages_read(reader, [Cursor(0, due_us, 0)], due_us + 10**9)
         await snapshot.rollback()
         await reader.close()
         await holder.close()

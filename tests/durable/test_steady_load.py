@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from aiowheel.durable import DurableTimers, Fire, NewTimer, PostgresStore, SQLiteStore, Store
+from aiowheel.durable._operations import Cursor
 
 from .links import pages_read
 
@@ -128,15 +129,8 @@ async def pages_of_a_read(connection: Any) -> float:
     """Return the number of database pages that the timers of five seconds take, a partition."""
     now_us = await connection.fetchval("SELECT (extract(epoch FROM now()) * 1000000)::bigint")
     first = now_us + (LEAD - 10) * 1_000_000
-    total = 0
-    for part in range(PARTITIONS):
-        total += await pages_read(
-            connection,
-            "SELECT * FROM aiowheel_timers "
-            f"WHERE part = {part} AND (due_us, id) > ({first}, 0) "
-            f"AND due_us <= {first + 5_000_000} ORDER BY due_us, id LIMIT 1000",
-        )
-    return total / PARTITIONS
+    cursors = [Cursor(part, first, 0) for part in range(PARTITIONS)]
+    return await pages_read(connection, cursors, first + 5_000_000) / PARTITIONS
 
 
 @pytest.mark.timeout(SECONDS + 600)
