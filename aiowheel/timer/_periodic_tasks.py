@@ -98,10 +98,12 @@ class PeriodicTasks:
         context.run(group.start_soon, coroutine)
 
     def _is_dying(self) -> bool:
-        """Return whether the group is being cancelled; new calls then wait for `_on_done`."""
+        """Return whether the group is ending; new calls then wait for `_on_done`."""
         host, group = self._host, self._group
-        return (host is not None and host.cancelling() > 0) or (
-            group is not None and group.cancel_scope.cancel_called
+        return (
+            self._stop.is_set()
+            or (host is not None and host.cancelling() > 0)
+            or (group is not None and group.cancel_scope.cancel_called)
         )
 
     def _open(self, loop: AbstractEventLoop) -> None:
@@ -113,16 +115,32 @@ class PeriodicTasks:
     async def _serve(self) -> None:
         from anyio import create_task_group  # takes 25 ms to import, and only coroutines need it
 
+        cancelled: CancelledError | None = None
         try:
             async with create_task_group() as group:
                 self._group = group
                 if not self._ended:
                     for call in list(self._not_begun):  # a copy: an eager task starts at once
                         self._spawn(group, call)
-                await self._stop.wait()
-                group.cancel_scope.cancel()
+                try:
+                    await self._stop.wait()
+                except CancelledError as error:
+                    cancelled = error
+                self._cancel_running()
         finally:
             self._group = None
+        if cancelled is not None:
+            raise cancelled
+
+    def _cancel_running(self) -> None:
+        """Cancel each coroutine once, so that it can await in its clean-up.
+
+        The group must not do this: its cancel scope interrupts every further `await`. Therefore no
+        cancellation is raised inside the group, neither here nor in `_run`.
+        """
+        for task in list(self._running.values()):
+            if task is not None and not task.cancelling():
+                task.cancel()
 
     def _on_done(self, host: Task[None]) -> None:
         self._host = None
@@ -151,6 +169,10 @@ class PeriodicTasks:
 
     async def _run(self, call: Call, awaitable: Awaitable[object]) -> None:
         del self._not_begun[call]
+        if self._is_dying():
+            _discard(awaitable)
+            self._cut_short.append(call)
+            return
         if call in self._withdrawn:
             self._withdrawn.discard(call)
             _discard(awaitable)
@@ -165,6 +187,8 @@ class PeriodicTasks:
         except BaseException as raised:
             if self._is_dying():
                 self._cut_short.append(call)
+                if isinstance(raised, CancelledError):
+                    return
                 raise
             if isinstance(raised, (SystemExit, KeyboardInterrupt, GeneratorExit)):
                 call.ended(None)

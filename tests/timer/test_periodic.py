@@ -465,6 +465,59 @@ async def test_closing_cancels_running_coroutines_and_waits_for_them(until: Unti
 
 
 @pytest.mark.both_loops
+async def test_coroutines_that_closing_cancels_can_await_in_their_clean_up(until: Until) -> None:
+    """They are cancelled once, and the end of one does not interrupt the clean-up of others."""
+    ended: list[int] = []
+    began: list[int] = []
+    gates = [asyncio.Event() for _ in range(3)]
+
+    async def work(number: int) -> None:
+        began.append(number)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await gates[number].wait()
+            ended.append(number)
+
+    async with Timer() as timer:
+        for number in range(3):
+            timer.every(60, work, number).fire()
+        await until(lambda: len(began) == 3)
+        closing = asyncio.create_task(timer.aclose())
+        for number in (1, 0, 2):
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not closing.done()
+            gates[number].set()
+        await closing
+
+    assert ended == [1, 0, 2]
+
+
+def test_coroutines_that_the_end_of_a_program_cancels_can_await_in_their_clean_up() -> None:
+    """`asyncio.run` cancels them together with their task group."""
+    ended: list[str] = []
+
+    async def work(began: asyncio.Event) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            ended.append("cleaned up")
+
+    async def main() -> None:
+        began = asyncio.Event()
+        aiowheel.every(60, work, began).fire()
+        await began.wait()
+
+    asyncio.run(main())
+
+    assert ended == ["cleaned up"]
+
+
+@pytest.mark.both_loops
 async def test_a_cancelled_close_ends_the_running_coroutines(until: Until) -> None:
     """A cancelled scope of anyio interrupts each `await` inside it, also the one of `aclose`."""
     ended: list[str] = []
