@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import Context
 from selectors import BaseSelector, DefaultSelector
+from time import monotonic
 from typing import Any, TypeVar, TypeVarTuple
 
 from aiowheel._arguments import checked_bool, safe_repr
@@ -31,6 +32,10 @@ Ts = TypeVarTuple("Ts")
 
 #: Real seconds before a deadlock is reported if other threads run, which may call the loop.
 _GRACE = 1.0
+#: The same if a thread was started after the loop. An idle worker of a pool looks like a thread
+#: that works for the loop, so that the loop cannot wait until such threads have ended.
+_GRACE_OF_NEW_THREADS = 10.0
+_LOOK_AT_THREADS = 0.1  # seconds between looks whether new threads are alive
 
 
 def _start_ns(start: float) -> int:
@@ -200,12 +205,13 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         if due is not None and due <= self._now_ns:
             return []  # `_process_events` queues the timer
         instant = self._next_instant(due)
-        if self._outside.may_come():
-            events = self._idle_selector.wait(math.inf if instant is None else self.patience)
-            if events or instant is None:
-                return events
-        elif instant is None:
+        if instant is None:
+            if self._outside.has_sources():
+                return self._idle_selector.wait(math.inf)
             return self._on_standstill()
+        if self._outside.may_come():
+            if events := self._idle_selector.wait(self.patience):
+                return events
         # A thread may have called the loop after the last poll, and ended before the look for it.
         elif events := self._idle_selector.wait(0):
             return events
@@ -232,10 +238,19 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
         if threading.current_thread() is not threading.main_thread() or (others and not tasks):
             return self._idle_selector.wait(math.inf)  # this loop serves other threads
         # Poll once more in any case: a thread may have called the loop just before it ended.
-        events = self._idle_selector.wait(max(self.patience, _GRACE) if others else 0)
+        events = self._wait_for_new_threads() or self._idle_selector.wait(
+            max(self.patience, _GRACE) if others else 0
+        )
         if not events:
             raise VirtualDeadlockError(self._seconds, self._stopped_timers(), waiting_lines(tasks))
         return events
+
+    def _wait_for_new_threads(self) -> Events:
+        end = monotonic() + max(self.patience, _GRACE_OF_NEW_THREADS)
+        while self._outside.has_new_threads() and (left := end - monotonic()) > 0:
+            if events := self._idle_selector.wait(min(left, _LOOK_AT_THREADS)):
+                return events
+        return []
 
     def _stopped_timers(self) -> str:
         """Describe the timers that cannot fire because the clock stands still."""

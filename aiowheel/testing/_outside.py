@@ -32,14 +32,20 @@ class Outside:
 
     def may_come(self) -> bool:
         """Return whether an event may still come from outside."""
+        return self.has_sources() or self.has_new_threads()
+
+    def has_sources(self) -> bool:
+        """Return whether there is a source of events other than a thread."""
         return (
             bool(self._jobs)
             or bool(self._signals)
             or len(self._selector.get_map()) > self._own_descriptors
-            or (threading.active_count() > 1 and self._has_new_threads())
         )
 
-    def _has_new_threads(self) -> bool:
+    def has_new_threads(self) -> bool:
+        """Return whether a thread is alive that was started after the loop."""
+        if threading.active_count() == 1:
+            return False
         self._known.add(threading.current_thread())  # the loop's own thread does not count
         return not self._known.issuperset(threading.enumerate())
 

@@ -6,10 +6,11 @@ import pickle
 import threading
 from collections.abc import Callable, Coroutine
 
+import anyio
 import pytest
 
 import aiowheel
-from aiowheel.testing import VirtualClockEventLoop, VirtualDeadlockError
+from aiowheel.testing import VirtualClockEventLoop, VirtualDeadlockError, _loop
 
 pytestmark = pytest.mark.one_build
 
@@ -113,6 +114,36 @@ def test_a_loop_without_tasks_and_timers_is_a_deadlock(virtual_loop: Loops) -> N
     """`run_forever` without a task and a timer would never return."""
     with pytest.raises(VirtualDeadlockError, match="waiting tasks: 0"):
         virtual_loop().run_forever()
+
+
+@pytest.mark.realtime
+def test_the_end_of_a_thread_without_a_call_is_a_deadlock(virtual_loop: Loops) -> None:
+    """The thread was started after the loop, which waits for it, but not longer than it lives."""
+    go_on = threading.Event()
+
+    async def main() -> None:
+        threading.Thread(target=go_on.wait).start()
+        await wait_endlessly()
+
+    threading.Timer(0.2, go_on.set).start()
+    deadlock_of(main, virtual_loop())
+
+    assert go_on.is_set()
+
+
+@pytest.mark.realtime
+def test_a_thread_that_never_calls_is_a_deadlock(
+    virtual_loop: Loops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For example an idle worker of a pool; the loop waits for it for some seconds."""
+    monkeypatch.setattr(_loop, "_GRACE_OF_NEW_THREADS", 0.3)
+    monkeypatch.setattr(_loop, "_GRACE", 0.1)
+
+    async def main() -> None:
+        await anyio.to_thread.run_sync(int)
+        await wait_endlessly()
+
+    deadlock_of(main, virtual_loop())
 
 
 def test_a_thread_has_time_to_call_before_a_deadlock_is_reported(virtual_loop: Loops) -> None:
