@@ -90,7 +90,9 @@ class SlowRequestMiddleware:
                 begun, trailers = True, message.get("trailers", False)
             await send(message)
             if _ends_response(message, trailers=trailers) and not bound.expired():
-                bound.reschedule(None)  # background tasks after the response have no limit
+                # What the application does after the response has no limit.
+                body.close()
+                bound.reschedule(None)
 
         try:
             async with bound:

@@ -195,6 +195,28 @@ async def test_what_runs_after_the_response_has_no_limit(ask: Ask) -> None:
     assert (exchange.status, done) == (200, ["clean"])
 
 
+async def test_a_wait_for_the_client_after_the_response_has_no_limit(ask: Ask) -> None:
+    """For example for its disconnect; the client has sent no body."""
+    done: list[str] = []
+
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        waiting = asyncio.create_task(receive())
+        await asyncio.sleep(1)
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"done"})
+        done.append((await waiting)["type"])
+        done.append((await receive())["type"])
+
+    exchange = ask(SlowRequestMiddleware(app, idle=5, body=5), method="POST")
+    await asyncio.sleep(60)
+    exchange.send_body(b"x", more=True)
+    await asyncio.sleep(60)
+    exchange.send_body(b"")
+    await exchange.task
+
+    assert done == ["http.request", "http.request"]
+
+
 async def test_a_file_that_the_server_sends_ends_the_response(ask: Ask) -> None:
     """What runs after it has no limit either."""
     done: list[str] = []
