@@ -381,11 +381,14 @@ class LoopDriver(Driver):
         arm_alarm: Callable[..., object] | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
+        on_uvloop = any(kind.__module__ == "uvloop.loop" for kind in type(loop).__mro__)
+        # `time` of both kinds of loop is the monotonic clock, unless a subclass overrides it. uvloop
+        # truncates it to milliseconds, and a delay that is counted from a truncated "now" ends
+        # early.
         loop_time = type(loop).time
-        on_uvloop = getattr(loop_time, "__module__", "") == "uvloop.loop"
-        # `time` of both kinds of loop is the monotonic clock. uvloop truncates it to milliseconds,
-        # and a delay that is counted from a truncated "now" ends early.
-        reads_monotonic = on_uvloop or loop_time is BaseEventLoop.time
+        reads_monotonic = (
+            loop_time is BaseEventLoop.time or getattr(loop_time, "__module__", "") == "uvloop.loop"
+        )
         # Tests replace `time` on the loop itself. A wheel loop's is the monotonic clock.
         replaced: object = getattr(loop, "__dict__", {}).get("time")
         if replaced is not None and replaced is not monotonic_clock():

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, cast
@@ -254,6 +255,36 @@ def test_an_overridden_call_later_is_used() -> None:
         runner.run(asyncio.sleep(0.001))
 
     assert calls[0] == 0.001
+
+
+@pytest.mark.parametrize("base", [WheelSelectorEventLoop, _uvloop_class()])
+def test_timers_use_an_overridden_clock(base: Any) -> None:
+    """That of a wheel loop's class, on both base loops; a `Timer` on the loop uses it as well."""
+    readings: list[float] = []
+
+    class Loop(base):
+        def time(self) -> float:
+            readings.append(time.monotonic() + 1000)
+            return readings[-1]
+
+    async def main() -> None:
+        for guarded in (asyncio.sleep(0.01), aiowheel.sleep(0.01)):
+            begun = time.monotonic()
+            async with asyncio.timeout(0.5):
+                await guarded
+            assert 0.01 <= time.monotonic() - begun < 0.4
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        stop = threading.Timer(5, lambda: runner.get_loop().call_soon_threadsafe(_interrupt))
+        stop.start()
+        runner.run(main())
+        stop.cancel()
+
+    assert readings
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt("a timer was still pending after 5 seconds")
 
 
 def test_an_overridden_call_at_receives_every_timer() -> None:
