@@ -12,7 +12,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TextIO
 
-from aiowheel.errors import AiowheelError
+from aiowheel.errors import AiowheelError, BadInputError
 
 
 @contextlib.contextmanager
@@ -87,6 +87,24 @@ def whole_folder(folder: Path) -> Generator[Path]:
         raise _refused(folder, error) from error
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
+
+
+def check_table(folder: Path) -> None:
+    """Refuse a folder that a new table would replace together with the files of others.
+
+    Raises:
+        BadInputError: It is a file, or a folder with another file than those of a table.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise BadInputError(f"{folder}: must be a folder for a table, and is a file")
+    for path in folder.rglob("*"):
+        if not (path.is_dir() or path.suffix in {".parquet", ".crc"} or path.name == "_SUCCESS"):
+            raise BadInputError(
+                f"{folder}: would be replaced, but holds {path.relative_to(folder)}, which is no "
+                "file of a result: choose another folder"
+            )
 
 
 def _sync_folder(folder: Path) -> None:

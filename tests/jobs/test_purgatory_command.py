@@ -3,6 +3,7 @@
 import json
 import secrets
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -280,27 +281,62 @@ def test_a_lost_row_fails_the_run(
     out = tmp_path / "out"
     run_successfully(trace, out, capsys)
     earlier = {file: file.read_bytes() for file in out.glob("**/*.parquet")}
-    if engine == "spark":  # merge two operations
+    if engine == "spark":
         request.getfixturevalue("one_session")
-        write(tmp_path / "ops" / "1.ndjson", OPERATIONS[:1])
+        batch = import_module("aiowheel.jobs.operations.batch")
+        all_endings = batch.endings
+
+        def endings(*args: Any, **more: Any) -> Any:
+            return all_endings(*args, **more).where("id != 'both'")
+
+        monkeypatch.setattr(batch, "endings", endings)
     else:
         monkeypatch.setattr(Shard, "settle", lambda *_: [])
         monkeypatch.setattr(Shard, "__len__", lambda _: 1)
 
     assert run([*trace, "--engine", engine, "--out", str(out)]) == 1
 
-    counts = "4 read, but 2 outcomes and 1 pending" if engine == "spark" else "3 read, but 0"
+    counts = "3 read, but 1 outcomes and 1 pending" if engine == "spark" else "3 read, but 0"
     assert f"operations are lost or doubled: {counts}" in capsys.readouterr().err
     assert {file: file.read_bytes() for file in out.glob("**/*.parquet")} == earlier
 
 
+@pytest.mark.parametrize("table", ["outcomes", "rejects"])
+def test_the_files_of_others_are_not_replaced(
+    table: str, trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table would replace its folder with everything in it."""
+    folder = tmp_path / "out" / table
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
+
+    assert run([*trace, "--out", str(tmp_path / "out")]) == 2
+
+    flaw = "would be replaced, but holds notes.txt, which is no file of a result"
+    assert capsys.readouterr().err == f"aiowheel: {folder}: {flaw}: choose another folder\n"
+    assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == [
+        folder / "notes.txt"
+    ]
+
+
+@pytest.mark.parametrize("engine", ["wheel", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.parametrize("change", [{}, {"deadline": 2_000}, {"mode": "any"}])
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_two_operations_with_one_id_are_refused(
-    trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    engine: str,
+    change: dict[str, Any],
+    trace: list[str],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Their outcomes, which may differ, would have the same id."""
-    write(tmp_path / "ops" / "1.ndjson", OPERATIONS[:1])
+    if engine == "spark":
+        request.getfixturevalue("one_session")
+    write(tmp_path / "ops" / "1.ndjson", [OPERATIONS[0] | change])
 
-    assert run([*trace, "--engine", "wheel", "--out", str(tmp_path / "out")]) == 2
+    assert run([*trace, "--engine", engine, "--out", str(tmp_path / "out")]) == 2
 
     flaw = "id must be unique, but 2 operations have 'both'"
     assert capsys.readouterr().err == f"aiowheel: {tmp_path / 'ops'}: {flaw}\n"

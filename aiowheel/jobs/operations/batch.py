@@ -11,7 +11,11 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.jobs.operations.files import format_of_trace, refuse_without_good_rows
+from aiowheel.jobs.operations.files import (
+    format_of_trace,
+    refuse_doubled,
+    refuse_without_good_rows,
+)
 from aiowheel.jobs.operations.first_events import trace_size
 from aiowheel.jobs.operations.frames import read_events, read_operations, rejects, sound
 from aiowheel.jobs.operations.results import PurgatoryResult, results_beside
@@ -54,8 +58,8 @@ def run_purgatory(
             Parquet elsewhere.
 
     Raises:
-        BadInputError: An input is missing or is not a trace, a table has only bad rows, or a URI
-            is invalid.
+        BadInputError: An input is missing or is not a trace, a table has only bad rows, two
+            operations have the same id, a URI is invalid, or see `results_beside`.
         AiowheelError: A row was lost; a local *out* keeps the results of the earlier run.
     """
     tables = [_source(str(operations), form), _source(str(events), form)]
@@ -122,6 +126,8 @@ def run_purgatory(
             expired=written - int(left.get["completed"]),
             pending=int(left.get["pending"]),
         )
+        if found.completed + found.expired + found.pending < count:
+            _refuse_if_doubled(operations, operation_rows)
         rows_read = _rows_in(tables[0], OPERATIONS, waits.get["rows"])
         found.check(rows_read + _rows_in(tables[1], EVENTS, happened.get["rows"]))
         return found
@@ -146,6 +152,12 @@ def _refuse_if_bad(path: str | Path, rows: DataFrame, count: int, used: int) -> 
     if count and not used:
         last = rejects(rows).agg(F.last("reason").alias("reason")).first()
         refuse_without_good_rows(path, count, str(last and last["reason"]))
+
+
+def _refuse_if_doubled(path: str | Path, rows: DataFrame) -> None:
+    doubled = rows.groupBy("id").count().where("count > 1").orderBy(F.desc("count"), "id").first()
+    if doubled is not None:
+        refuse_doubled(path, int(doubled["count"]), str(doubled["id"]))
 
 
 def _rows_in(source: Source, table: pa.Schema, counted: int) -> int:

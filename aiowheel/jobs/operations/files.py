@@ -124,6 +124,11 @@ def _is_time(value: int | None) -> bool:
     return value is not None and 0 <= value <= LATEST
 
 
+def refuse_doubled(path: str | Path, count: int, doubled: str) -> NoReturn:
+    """Refuse operations with the same id, because the outcomes are named by it."""
+    raise BadInputError(f"{path}: id must be unique, but {count:,} operations have {doubled!r}")
+
+
 def refuse_without_good_rows(path: str | Path, rejected: int, reason: str) -> NoReturn:
     """Raise the error for a table whose rows are all bad. A table without rows is legal.
 

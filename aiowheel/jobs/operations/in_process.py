@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
-from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.files import (
     Rejects,
     format_of_trace,
     read_events,
     read_operations,
+    refuse_doubled,
     refuse_without_good_rows,
     write_outcomes,
     write_rejects,
@@ -19,7 +18,7 @@ from aiowheel.jobs.operations.files import (
 from aiowheel.jobs.operations.results import PurgatoryResult, results_beside
 from aiowheel.jobs.operations.shard import Shard
 from aiowheel.readers import Format
-from aiowheel.rules import COMPLETED, NEVER, Operation
+from aiowheel.rules import COMPLETED, NEVER
 
 
 def run_replay(
@@ -79,13 +78,8 @@ def _feed(shard: Shard, operations: Path, events: Path, form: Format | None) -> 
     ):
         if bad and not good:
             refuse_without_good_rows(path, len(bad), bad[-1][1])
-    _refuse_doubled(operations, shard.operations)
-    return bad_operations + bad_events
-
-
-def _refuse_doubled(path: Path, rows: Sequence[Operation]) -> None:
-    """Refuse operations with the same id, because the outcomes are named by it."""
-    counts = Counter(row.id for row in rows)
-    if len(counts) < len(rows):
+    counts = Counter(row.id for row in shard.operations)
+    if len(counts) < len(shard.operations):
         ((doubled, count),) = counts.most_common(1)
-        raise BadInputError(f"{path}: id must be unique, but {count:,} operations have {doubled!r}")
+        refuse_doubled(operations, count, doubled)
+    return bad_operations + bad_events

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiowheel._outputs import whole_folder
+from aiowheel._outputs import check_table, whole_folder
 from aiowheel.errors import AiowheelError
 from aiowheel.jobs.operations.files import write_outcomes
 
@@ -61,7 +61,12 @@ def results_beside(out: Path) -> Generator[Path]:
 
     If the block raises, *out* stays unchanged. A table of outcomes is always written, a table of
     rejects only if it has rows.
+
+    Raises:
+        BadInputError: A folder that would be replaced has files that are not of a table.
     """
+    for name in ("outcomes", "rejects"):
+        check_table(out / name)
     with whole_folder(out) as hidden:
         yield hidden
         if not (hidden / "outcomes").exists():

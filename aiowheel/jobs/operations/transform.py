@@ -278,20 +278,27 @@ def _expiry(tick: int) -> Column:
 
 
 def _first_of_any(firsts: DataFrame) -> DataFrame:
-    """Select the first event of each operation, or null, as ``id``, ``expiry`` and ``end``."""
-    return firsts.groupBy("id", "expiry").agg(F.min(_event()).alias("end"))
+    """Select the first event of each operation, or null, as ``id``, ``expiry`` and ``end``.
+
+    Grouped by the id alone: two operations with one id become one, which the count of rows shows.
+    """
+    return firsts.groupBy("id").agg(_least("expiry"), F.min(_event()).alias("end"))
 
 
 def _last_of_wanted(firsts: DataFrame) -> DataFrame:
     """Select the event with which each operation met as many keys as it wants, or null."""
     met = F.sort_array(F.collect_list(_event()))
     return (
-        firsts.groupBy("id", "expiry", "wanted", "key")
-        .agg(F.min("time").alias("time"))
-        .groupBy("id", "expiry", "wanted")
-        .agg(met.alias("met"))
+        firsts.groupBy("id", "key")
+        .agg(_least("expiry"), _least("wanted"), _least("time"))
+        .groupBy("id")
+        .agg(_least("expiry"), _least("wanted"), met.alias("met"))
         .select("id", "expiry", F.get("met", F.col("wanted") - 1).alias("end"))
     )
+
+
+def _least(column: str) -> Column:
+    return F.min(column).alias(column)
 
 
 def _event() -> Column:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
+from aiowheel._outputs import check_table
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.spark.delta import DeltaAppends, replace_table
 from aiowheel.jobs.spark.hadoop import HadoopFolders, exists, replace_files
@@ -68,20 +69,11 @@ def check_replaceable(uri: str) -> None:
     """Refuse a folder on this machine that `write_rows` would delete with the files of others.
 
     Raises:
-        BadInputError: The place is a file, or a folder with another file than those of a result.
+        BadInputError: See `check_table`.
     """
     place = parse_uri(uri)
-    folder = place.local if isinstance(place, Folder) else None
-    if folder is None or not folder.exists():
-        return
-    if not folder.is_dir():
-        raise BadInputError(f"{folder}: must be a folder for a table, and is a file")
-    for path in folder.rglob("*"):
-        if not (path.is_dir() or path.suffix in {".parquet", ".crc"} or path.name == "_SUCCESS"):
-            raise BadInputError(
-                f"{folder}: would be replaced, but holds {path.relative_to(folder)}, which is no "
-                "file of a result: choose another folder"
-            )
+    if isinstance(place, Folder) and place.local is not None:
+        check_table(place.local)
 
 
 def write_rows(
