@@ -382,8 +382,8 @@ class LoopDriver(Driver):
         clock: Callable[[], float] | None = None,
     ) -> None:
         on_uvloop = any(kind.__module__ == "uvloop.loop" for kind in type(loop).__mro__)
-        # Unless a subclass overrides it, `time` of both kinds of loop is the monotonic clock. uvloop
-        # truncates it to milliseconds, and a delay counted from a truncated "now" ends early.
+        # `time` of both kinds is the monotonic clock, unless a subclass overrides it. uvloop truncates
+        # it to milliseconds, and a delay that is counted from a truncated "now" ends early.
         loop_time = type(loop).time
         reads_monotonic = (
             loop_time is BaseEventLoop.time or getattr(loop_time, "__module__", "") == "uvloop.loop"
