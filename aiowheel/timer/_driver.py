@@ -365,8 +365,8 @@ class LoopDriver(Driver):
         loop: The loop in which slices run.
         tick_ns: The width of a bucket, in nanoseconds.
         wheel_size: The number of buckets of each level.
-        arm_alarm: The method that sets the alarm: `call_later` on uvloop, `call_at` on other loops;
-            default: the loop's method. A wheel loop passes the method of its base class.
+        arm_alarm: The method of its base class with which a wheel loop sets the alarm: `call_at` of
+            asyncio's loops, `call_later` of others. Default: the loop's own method.
         clock: Returns seconds; default: the clock of the loop.
 
     Attributes:
@@ -382,8 +382,8 @@ class LoopDriver(Driver):
         clock: Callable[[], float] | None = None,
     ) -> None:
         on_uvloop = any(kind.__module__ == "uvloop.loop" for kind in type(loop).__mro__)
-        # `time` of both kinds is the monotonic clock, unless a subclass overrides it. uvloop truncates
-        # it to milliseconds, and a delay that is counted from a truncated "now" ends early.
+        # `time` of both kinds is the monotonic clock, if no subclass overrides it. uvloop truncates
+        # it to milliseconds, and a delay counted from a truncated "now" ends early.
         loop_time = type(loop).time
         reads_monotonic = (
             loop_time is BaseEventLoop.time or getattr(loop_time, "__module__", "") == "uvloop.loop"
@@ -397,9 +397,11 @@ class LoopDriver(Driver):
         super().__init__(clock, tick_ns, wheel_size, loop)
         self.own_loop = loop
         self.on_wake: Callable[[], object] = self.run_slice
-        self._on_uvloop = on_uvloop
+        self._by_delay: bool = on_uvloop
         if arm_alarm is None:
             arm_alarm = loop.call_later if on_uvloop else loop.call_at
+        else:
+            self._by_delay = not isinstance(loop, BaseEventLoop)
         # Any, because compiled code would check a loop's handle against asyncio's type, whose
         # cancel() returns None; that of a wheel loop returns a bool.
         self._arm_alarm: Callable[..., Any] = arm_alarm
@@ -410,7 +412,7 @@ class LoopDriver(Driver):
 
     def wake_at(self, due_ns: i64, now_ns: i64) -> None:
         alarm_ns = min(due_ns, now_ns + _LONGEST_SLEEP_NS)
-        if not self._on_uvloop:
+        if not self._by_delay:
             alarm = self._arm_alarm(ns_to_alarm(alarm_ns), self.wake, context=self._context)
         elif due_ns <= now_ns:  # uvloop does the same for a delay of 0
             alarm = self.own_loop.call_soon(self.wake, context=self._context)

@@ -138,8 +138,10 @@ class PeriodicTasks:
         The group must not do this: its cancel scope interrupts every further `await`. Therefore no
         cancellation is raised inside the group, neither here nor in `_run`.
         """
+        # `asyncio.run`, for example, cancels the group and the coroutines.
+        is_cancelled = self._host is not None and self._host.cancelling() > 0
         for task in list(self._running.values()):
-            if task is not None and not task.cancelling():
+            if task is not None and not (is_cancelled and task.cancelling()):
                 task.cancel()
 
     def _on_done(self, host: Task[None]) -> None:

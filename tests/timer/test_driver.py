@@ -120,6 +120,18 @@ def test_on_uvloop_an_alarm_has_whole_milliseconds_and_is_not_early(
     assert alarms.times == [seconds]
 
 
+def test_on_a_loop_of_another_kind_the_alarm_is_a_delay(alarms: Alarms) -> None:
+    """A wheel loop passes the `call_later` of a base class such as that of rloop."""
+
+    class Loop(asyncio.AbstractEventLoop):
+        def time(self) -> float:
+            return 5.0
+
+    LoopDriver(Loop(), MS, 256, alarms.arm).wake_at(5 * SECOND + 20 * MS, 5 * SECOND)
+
+    assert alarms.times == [0.02]
+
+
 @pytest.mark.parametrize("due", [0, 1_500_000, 1_600_000])
 def test_on_uvloop_a_bucket_that_is_due_waits_for_no_alarm(alarms: Alarms, due: int) -> None:
     """The driver wakes in the next iteration of the loop, not a millisecond later."""

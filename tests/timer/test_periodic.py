@@ -5,7 +5,7 @@ import functools
 import random
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
@@ -492,6 +492,25 @@ async def test_coroutines_that_closing_cancels_can_await_in_their_clean_up(until
         await closing
 
     assert ended == [1, 0, 2]
+
+
+async def test_closing_cancels_a_coroutine_that_cleans_up_after_its_own_timeout() -> None:
+    """A timeout also cancels the task; the coroutine would go on for ever after it."""
+    cleaning = asyncio.Event()
+
+    async def work() -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    try:
+                        await asyncio.Event().wait()
+                    finally:
+                        cleaning.set()
+                        await asyncio.Event().wait()
+
+    async with Timer() as timer:
+        timer.every(60, work).fire()
+        await cleaning.wait()
 
 
 def test_coroutines_that_the_end_of_a_program_cancels_can_await_in_their_clean_up() -> None:
