@@ -93,13 +93,19 @@ def check_table(folder: Path) -> None:
     """Refuse a folder that a new table would replace together with the files of others.
 
     Raises:
-        BadInputError: It is a file, or a folder with another file than those of a table.
+        BadInputError: It is a file, or a folder with another file than those of a table, or with
+            the batches of a stream.
     """
     if not folder.exists():
         return
     if not folder.is_dir():
         raise BadInputError(f"{folder}: must be a folder for a table, and is a file")
     for path in folder.rglob("*"):
+        if path.name.startswith("batch_id="):
+            raise BadInputError(
+                f"{folder}: holds the batches of a stream, which would be deleted: choose another "
+                "folder"
+            )
         if not (path.is_dir() or path.suffix in {".parquet", ".crc"} or path.name == "_SUCCESS"):
             raise BadInputError(
                 f"{folder}: would be replaced, but holds {path.relative_to(folder)}, which is no "

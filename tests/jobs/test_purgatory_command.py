@@ -319,6 +319,21 @@ def test_the_files_of_others_are_not_replaced(
     ]
 
 
+def test_the_batches_of_a_stream_are_not_replaced(
+    trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The stream would not write them again."""
+    batch = tmp_path / "out" / "outcomes" / "batch_id=000000"
+    batch.mkdir(parents=True)
+    (batch / "part-0.parquet").write_bytes(b"rows")
+
+    assert run([*trace, "--out", str(tmp_path / "out")]) == 2
+
+    flaw = "holds the batches of a stream, which would be deleted: choose another folder"
+    assert capsys.readouterr().err == f"aiowheel: {batch.parent}: {flaw}\n"
+    assert (batch / "part-0.parquet").exists()
+
+
 @pytest.mark.parametrize("engine", ["wheel", pytest.param("spark", marks=pytest.mark.spark)])
 @pytest.mark.parametrize("change", [{}, {"deadline": 2_000}, {"mode": "any"}])
 @pytest.mark.slow

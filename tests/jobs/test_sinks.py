@@ -1,5 +1,6 @@
 """The folders that a stream writes, one per micro-batch and day."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,6 +91,42 @@ def test_two_streams_do_not_share_a_folder(
 
     with pytest.raises(BadInputError, match="holds the batches of another stream"):
         BatchFolders(sink.folder, tmp_path / "another")
+
+
+def begun(checkpoint: Path, stream: str) -> Path:
+    """Return a checkpoint as Spark leaves it behind a stream."""
+    (checkpoint / "commits").mkdir(parents=True)
+    (checkpoint / "metadata").write_text(json.dumps({"id": stream}))
+    return checkpoint
+
+
+def test_two_streams_that_have_begun_do_not_share_a_folder(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """The second one was made while the first one had no rows yet."""
+    from aiowheel.jobs.spark.sinks import BatchFolders
+
+    first, second = (begun(tmp_path / name, name) for name in ("a", "b"))
+    sinks = [BatchFolders(tmp_path / "out", checkpoint) for checkpoint in (first, second)]
+    sinks[0].write(numbers(spark), 0)
+
+    with pytest.raises(BadInputError, match="holds the batches of another stream"):
+        sinks[1].write(numbers(spark, 1), 0)
+    with pytest.raises(BadInputError, match="holds the batches of another stream"):
+        BatchFolders(tmp_path / "out", second)
+    BatchFolders(tmp_path / "out", first).write(numbers(spark, 2), 1)
+    assert written(tmp_path / "out") == [2]
+
+
+def test_a_stream_does_not_add_to_the_result_of_a_batch(tmp_path: Path) -> None:
+    """Readers of the folder would find the rows of both."""
+    from aiowheel.jobs.spark.sinks import BatchFolders
+
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "part-0.parquet").write_bytes(b"rows")
+
+    with pytest.raises(BadInputError, match="holds the batches of another stream"):
+        BatchFolders(tmp_path / "out", tmp_path / "checkpoint")
 
 
 def test_a_stream_continues_in_its_folder(

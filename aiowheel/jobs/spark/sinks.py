@@ -8,6 +8,7 @@ Spark's own file sink is exactly-once only for readers that use its log.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -17,10 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
+from aiowheel._outputs import whole_file
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.jobs.spark.layout import RowTime, in_few_parts, write_files
 
 PREFIX = "batch_id="  #: prefix of the name of a batch's folder
+#: A file with the stream's id; readers of Parquet ignore names that begin like this.
+OWNER = "_aiowheel_stream"
 
 
 class BatchFolders:
@@ -36,19 +40,23 @@ class BatchFolders:
         time: The time of the rows, which divides them into days and sorts each file; None for
             rows without one.
 
+    The first batch of a stream writes the stream's id to the folder.
+
     Raises:
-        BadInputError: The folder holds batches although the checkpoint is new: its numbers would
-            start at 0 and replace the batches of another stream.
+        BadInputError: The folder has the id of another stream; or the checkpoint is new, and the
+            folder holds batches or another table. Both streams would number their batches from 0
+            and replace those of the other one.
     """
 
     def __init__(self, folder: Path, checkpoint: Path, time: RowTime | None = None) -> None:
         self.folder = folder
+        self._checkpoint = checkpoint
         self._time = time
-        if not (checkpoint / "commits").exists() and next(batch_folders(folder), None) is not None:
-            raise BadInputError(
-                f"{folder}: holds the batches of another stream: choose another folder, or the "
-                f"checkpoint that goes with it instead of {checkpoint}"
-            )
+        self._is_claimed = False
+        owner = self._owner()
+        is_new = not (checkpoint / "commits").exists()
+        if self._is_foreign(owner) or (owner is None and is_new and _holds_rows(folder)):
+            raise self._refusal()
 
     def write(self, frame: DataFrame, batch_id: int) -> int:
         """Write the rows of *frame* to the folder of *batch_id*, replacing its contents.
@@ -56,11 +64,54 @@ class BatchFolders:
         Returns:
             The number of these rows.
 
+        Raises:
+            BadInputError: Another stream has begun to write to the folder meanwhile.
+
         Cost: one action on *frame*.
         """
+        self._claim()
         place = self.folder / f"{PREFIX}{batch_id:06d}"
         with in_few_parts(frame, self._time) as (rows, by):
             return replace_folder(rows, place, by)
+
+    def _claim(self) -> None:
+        stream = self._stream()
+        if self._is_claimed or stream is None:
+            return
+        owner = self._owner()
+        if self._is_foreign(owner):
+            raise self._refusal()
+        if owner is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with whole_file(self.folder / OWNER) as file:
+                file.write(stream)
+        self._is_claimed = True
+
+    def _is_foreign(self, owner: str | None) -> bool:
+        return owner not in {None, self._stream()}
+
+    def _owner(self) -> str | None:
+        try:
+            return (self.folder / OWNER).read_text()
+        except FileNotFoundError:
+            return None
+
+    def _stream(self) -> str | None:
+        """Return the stream's id, which Spark stores in the checkpoint before the first batch."""
+        try:
+            return str(json.loads((self._checkpoint / "metadata").read_text())["id"])
+        except FileNotFoundError:
+            return None
+
+    def _refusal(self) -> BadInputError:
+        return BadInputError(
+            f"{self.folder}: holds the batches of another stream: choose another folder, or the "
+            f"checkpoint that goes with it instead of {self._checkpoint}"
+        )
+
+
+def _holds_rows(folder: Path) -> bool:
+    return any(True for pattern in (f"{PREFIX}*", "*.parquet") for _ in folder.glob(pattern))
 
 
 def replace_folder(frame: DataFrame, place: Path, by: Sequence[str] = ()) -> int:
