@@ -325,7 +325,8 @@ def test_an_idle_stream_waits_for_its_files(
 @pytest.mark.slow
 @spark_test
 @pytest.mark.parametrize(
-    "flaw", ["gz", *(pytest.param(flaw, marks=_SLOW) for flaw in ("float", "random", "cut"))]
+    "flaw",
+    ["gz", "timestamp", *(pytest.param(flaw, marks=_SLOW) for flaw in ("float", "random", "cut"))],
 )
 def test_a_purgatory_stream_waits_for_its_files(
     flaw: str, purgatory: list[str], run_command: RunCommand, folder: Path
@@ -347,6 +348,9 @@ def test_a_purgatory_stream_waits_for_its_files(
         whole = bad.read_bytes()
         if flaw == "float":
             pq.write_table(pa.table(columns | {"created": [100.5, 1_000.0]}), bad)
+        if flaw == "timestamp":
+            created = pa.array([100, 1_000], pa.timestamp("ms"))
+            pq.write_table(table.set_column(2, "created", created), bad)
         if flaw == "random":
             bad.write_bytes(bytes(range(256)) * 4)
         if flaw == "cut":

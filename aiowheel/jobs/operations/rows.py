@@ -189,7 +189,7 @@ def parquet_files(path: Path, schema: pa.Schema) -> dict[Path, int]:
     Raises:
         BadInputError: A file is not Parquet, or one with rows has columns of other types.
     """
-    counts = {file: _check_file(file, schema) for file in Inputs([str(path)]).paths}
+    counts = {file: check_parquet_file(file, schema) for file in Inputs([str(path)]).paths}
     return {file: count for file, count in counts.items() if count}
 
 
@@ -211,8 +211,14 @@ def _json_text(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def _check_file(file: Path, schema: pa.Schema) -> int:
-    """Return the number of rows of *file* after checking its columns, for a clearer error."""
+def check_parquet_file(file: Path, schema: pa.Schema) -> int:
+    """Return the number of rows of *file* after checking its columns.
+
+    Spark itself would read a timestamp as an integer, and gives other errors without a name.
+
+    Raises:
+        BadInputError: The file is not Parquet, or has rows and columns of other types.
+    """
     try:
         with pq.ParquetFile(file) as opened:
             rows = int(opened.metadata.num_rows)
@@ -247,7 +253,7 @@ def _is_accepted_type(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _parquet_rows(file: Path, schema: pa.Schema) -> Iterator[tuple[Row | Flaw, str]]:
-    promised = _check_file(file, schema)
+    promised = check_parquet_file(file, schema)
     if not promised:
         return
     read = 0

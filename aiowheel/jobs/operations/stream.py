@@ -18,16 +18,18 @@ from aiowheel.errors import AiowheelError
 from aiowheel.jobs.operations.decided import Decided
 from aiowheel.jobs.operations.frames import read_events, read_operations, rejects
 from aiowheel.jobs.operations.pending import count_pending
-from aiowheel.jobs.operations.schemas import OUTCOMES, REJECTS
+from aiowheel.jobs.operations.rows import check_parquet_file
+from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS, OUTCOMES, REJECTS
 from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.layout import RowTime
 from aiowheel.jobs.spark.progress import packed_rows, taken_rows
 from aiowheel.jobs.spark.query import start_query
+from aiowheel.jobs.spark.source_files import files_of_batch
 from aiowheel.jobs.spark.sources import RECORDS_PER_BATCH, Source
 from aiowheel.jobs.spark.stream_run import INTERVAL_MS, Phase
 from aiowheel.jobs.spark.targets import open_sink
-from aiowheel.jobs.spark.uris import inside, whole_uri
+from aiowheel.jobs.spark.uris import inside, local_path, whole_uri
 from aiowheel.jobs.spark.watermark import DAY_MS, flushes
 from aiowheel.readers import Format, Unit
 
@@ -230,6 +232,19 @@ class PurgatoryStream:
             )
         ]
 
+    def _check_files(self, batch_id: int) -> None:
+        """Check the columns of a micro-batch's local Parquet files before they are read."""
+        files = [Path(file) for file in files_of_batch(self.checkpoint.folder, batch_id)]
+        for place, form, schema in (
+            (self.operations, self.operations_format, OPERATIONS),
+            (self.events, self.events_format, EVENTS),
+        ):
+            folder = local_path(str(place))
+            if form is Format.PARQUET and folder is not None:
+                for file in files:
+                    if file.is_relative_to(folder.absolute()):
+                        check_parquet_file(file, schema)
+
     def _write(self, spark: SparkSession, decided: Decided) -> Callable[[DataFrame, int], None]:
         folder = str(self.checkpoint.folder)
         outcomes, refused = (
@@ -241,6 +256,7 @@ class PurgatoryStream:
         )
 
         def write(frame: DataFrame, batch_id: int) -> None:
+            self._check_files(batch_id)
             frame.persist()  # otherwise the stages run once per output table
             try:
                 is_of = [F.count_if(F.col("of") == name) for name in ("operations", "events")]
