@@ -91,12 +91,15 @@ def path_of(text: str) -> Path:
     """Return the path of an option or argument; `parser=path_of` of a typer option.
 
     Raises:
-        ValueError: *text* is empty, as with an unset shell variable. `Path("")` would mean the
-            current folder.
+        ValueError: *text* is the URI of another system; or it is empty, as with an unset shell
+            variable. `Path("")` would mean the current folder.
     """
     if not text:
         raise ValueError("must be a path, got ''")
-    return Path(text)
+    path = local_path(str(text))  # typer also passes a default, which is a Path
+    if path is None:
+        raise ValueError(f"must be a path on this machine, got {text!r}")
+    return path
 
 
 def on_this_machine(uri: str, why: str) -> Path:

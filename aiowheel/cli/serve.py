@@ -13,6 +13,7 @@ import typer
 
 from aiowheel.cli._duration import duration
 from aiowheel.cli._open_files import allow_open_files
+from aiowheel.cli._options import path_of
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="TCP port; 0: a free one.")] = 8080,
     unix: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Listen on a Unix socket instead.")
+        Path | None,
+        typer.Option(metavar="PATH", help="Listen on a Unix socket instead.", parser=path_of),
     ] = None,
     tls_cert: Annotated[
         str | None, typer.Option(metavar="FILE", help="Certificate chain in PEM, for https.")
@@ -184,7 +186,7 @@ def serve(
         host,
         port,
         ready,
-        unix=unix,
+        unix=None if unix is None else str(unix),
         certificate=certificate,
         reload=reload,
         workers=workers,

@@ -25,7 +25,7 @@ def stored_schema(file: str | os.PathLike[str]) -> pa.Schema:
     """
     name = os.fspath(file)
     try:
-        schema = pq.read_schema(name)
+        schema = pq.read_schema(arrow_path(name))
     except (OSError, UnicodeEncodeError, pa.ArrowException) as error:
         raise unreadable(name, error) from error
     found = (schema.metadata or {}).get(VERSION_KEY.encode(), _OLDEST.encode())
@@ -44,10 +44,15 @@ def stored_recorder(file: str | os.PathLike[str]) -> str | None:
     """
     name = os.fspath(file)
     try:
-        found = (pq.read_metadata(name).metadata or {}).get(RECORDER_KEY.encode())
+        found = (pq.read_metadata(arrow_path(name)).metadata or {}).get(RECORDER_KEY.encode())
     except (OSError, pa.ArrowException) as error:
         raise unreadable(name, error) from error
     return None if found is None else found.decode(errors="replace")
+
+
+def arrow_path(file: str) -> str:
+    """Return the absolute path: in a relative one, Arrow takes text before a colon for a scheme."""
+    return os.path.abspath(file)  # noqa: PTH100 - unlike a Path it keeps every str
 
 
 def unreadable(file: str, error: Exception) -> BadInputError:

@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 
 from aiowheel._arguments import checked_choice
 
-from ._stored import stored_schema, unreadable
+from ._stored import arrow_path, stored_schema, unreadable
 from .schema import TRACE_SCHEMA
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def read_trace_pandas(
 def _read_file(file: str, columns: list[str] | None) -> pa.Table:
     stored_schema(file)
     try:
-        return ds.dataset(file, schema=TRACE_SCHEMA, format="parquet").to_table(columns=columns)
+        data = ds.dataset(arrow_path(file), schema=TRACE_SCHEMA, format="parquet")
+        return data.to_table(columns=columns)
     except (OSError, pa.ArrowException) as error:  # one file per call: Arrow's error names no file
         raise unreadable(file, error) from error

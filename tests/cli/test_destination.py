@@ -304,6 +304,7 @@ def test_control_characters_in_an_error_are_escaped(
         ["replay", ""],
         ["pending", "--checkpoint", ""],
         ["flush", "--checkpoint", ""],
+        ["serve", "--unix", ""],
     ],
     ids=lambda command: command[0],
 )
@@ -319,4 +320,21 @@ def test_an_empty_path_is_not_the_current_folder(
     assert run(command) == 2
 
     assert "must be a path, got ''" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["report", "tune"])
+def test_an_address_of_another_system_is_no_local_folder(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Otherwise the results would lie in a folder named `s3a:`."""
+    monkeypatch.chdir(tmp_path)
+
+    assert run([command, "trace", "--out", "s3a://bucket/results"]) == 2
+
+    wanted = "must be a path on this machine, got 's3a://bucket/results'"
+    assert wanted in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

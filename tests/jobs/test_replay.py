@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from aiowheel import DelayedOperation, ManualTimer, Purgatory
+from aiowheel import DelayedOperation, ManualTimer, Outcome, Purgatory
 from aiowheel._build import build_info
 from aiowheel.cli import run
 from aiowheel.jobs.wheels.replay import replay_trace
@@ -118,6 +118,21 @@ def test_trace_and_replay_are_printed_side_by_side(
         f"recorded by  {build_info()}",
         f"read by      {build_info()}",
     ]
+
+
+def test_the_recorded_median_is_that_of_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The nearest rank: of an even number of values, the lower one in the middle."""
+    with TraceRecorder(tmp_path) as recorder:
+        for late_ms in (1, 2, 3, 100):
+            ended = 2 * 10**9 + late_ms * 10**6
+            recorder.timer_finished("t", "k", 10**9, 2 * 10**9, ended, Outcome.EXPIRED)
+
+    assert run(["replay", str(tmp_path), "--json"]) == 0
+
+    recorded = json.loads(capsys.readouterr().out)["recorded"]
+    assert [recorded[name] for name in ("late_p50", "late_p99", "late_max")] == [0.002, 0.1, 0.1]
 
 
 def test_completions_after_the_deadline_are_counted(

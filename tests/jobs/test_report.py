@@ -46,7 +46,7 @@ def row(number: int, outcome: str, waited: int, *keys: str, **more: Any) -> dict
 ROWS = [
     row(0, "completed", 10 * MS, "a", "b"),
     row(1, "completed", 20 * MS, "a"),
-    row(2, "completed", 30 * MS, "a"),
+    row(2, "completed", 30 * MS, "a", "a"),  # the key 1 and the key "1", for example
     row(3, "completed", 40 * MS, "b"),
     row(4, "expired", 100 * MS, "a", "c"),
     row(5, "expired", 100 * MS + 1_500, "c"),
@@ -129,7 +129,7 @@ def test_timeouts_are_counted_over_time(report: "ReportResult") -> None:
 
 
 def test_hot_keys_are_ranked(report: "ReportResult") -> None:
-    """An operation counts for each of its keys; equal counts are sorted by the key's text."""
+    """An operation counts once for each of its keys; equal counts are sorted by the key's text."""
     assert rows_of(report, "hot_keys") == [
         ("fetch", 1, "a", 4, 1, 0.25),
         ("fetch", 2, "b", 4, 1, 0.25),

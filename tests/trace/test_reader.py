@@ -10,6 +10,7 @@ import pytest
 
 from aiowheel import Outcome, build_info
 from aiowheel.errors import BadInputError
+from aiowheel.jobs.report.trace_check import check_trace
 from aiowheel.trace import TRACE_SCHEMA, TraceRecorder, read_trace, read_trace_pandas, trace_files
 from aiowheel.trace._stored import stored_recorder
 
@@ -138,6 +139,17 @@ def test_a_damaged_file_is_named(trace: Path) -> None:
         read_trace(trace)
 
     assert str(trace_files(trace)[1]) in str(caught.value)
+
+
+@pytest.mark.posix
+def test_a_relative_folder_with_a_colon_is_read(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow would take the text before the colon for the scheme of a URI."""
+    monkeypatch.chdir(trace.rename(trace.with_name("run:1")).parent)
+
+    assert len(read_trace("run:1")) == 2
+    assert len(check_trace("run:1")) == 2
 
 
 @pytest.mark.linux

@@ -131,7 +131,8 @@ def hot_keys(trace: DataFrame) -> DataFrame:
         Window.partitionBy("purgatory").orderBy(F.desc("operations"), F.asc("key"))
     )
     return (
-        trace.select("purgatory", "outcome", F.explode("keys").alias("key"))
+        # An operation may watch several keys of the same text.
+        trace.select("purgatory", "outcome", F.explode(F.array_distinct("keys")).alias("key"))
         .groupBy("purgatory", "key")
         .agg(
             F.count("*").alias("operations"),

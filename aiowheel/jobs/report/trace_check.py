@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from aiowheel.errors import BadInputError
 from aiowheel.trace import TRACE_COLUMNS, trace_files
-from aiowheel.trace._stored import stored_schema
+from aiowheel.trace._stored import arrow_path, stored_schema
 
 
 def check_trace(trace_folder: str | os.PathLike[str]) -> list[str]:
@@ -41,7 +41,7 @@ def _flaws(file: str) -> Iterator[str]:
         elif _kind(found := schema.field(column.name).type) != (wanted := _kind(column.type)):
             yield f"column {column.name!r} must hold {wanted}, got {found}"
     required = {column.name for column in TRACE_COLUMNS if not column.nullable}
-    metadata = pq.read_metadata(file)
+    metadata = pq.read_metadata(arrow_path(file))
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
             name, found = column.path_in_schema, column.statistics
