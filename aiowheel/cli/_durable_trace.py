@@ -31,7 +31,7 @@ class Exported(NamedTuple):
 
     Attributes:
         file: Path of the file.
-        pending: Number of timers that are not due yet.
+        pending: Number of timers.
         overdue: Number of timers that are due.
         dead: Number of dead letters.
     """
@@ -89,7 +89,8 @@ async def export_trace(
             raise
     except OSError as error:
         raise AiowheelError(f"{folder}: {error.strerror or error}") from error
-    return Exported(file.path, counts["pending"], counts["overdue"], counts["dead"])
+    pending = counts["pending"] + counts["overdue"]
+    return Exported(file.path, pending, counts["overdue"], counts["dead"])
 
 
 def _begin(folder: Path, run: str) -> TraceFile:

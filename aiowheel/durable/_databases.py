@@ -1,14 +1,28 @@
-"""Functions that all databases share: a check of the tables, and batches of operations. Rank 4."""
+"""Functions that all databases share: checks of the tables, and batches of operations. Rank 4."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from aiowheel.durable._operations import Cancel, Operation, Put, Settle
-from aiowheel.errors import StoreVersionError
+from aiowheel._arguments import checked_int
+from aiowheel.durable._instants import FIRST_US, LAST_US
+from aiowheel.durable._operations import Cancel, Operation, Put, Settle, part_of
+from aiowheel.durable._recurrence import recurrence_from
+from aiowheel.errors import MissingExtraError, StoreVersionError
+
+MOST_PARTITIONS: Final = 1024
 
 _NAMED: Final = (Put, Cancel)  # made once: `Put | Cancel` in a loop is a new object each time
+
+
+def checked_partitions(partitions: object) -> int | None:
+    """Return the argument of a store, which may be None.
+
+    Raises:
+        TypeError, ValueError: It is no legal number of partitions.
+    """
+    return None if partitions is None else checked_int("partitions", partitions, 1, MOST_PARTITIONS)
 
 
 def checked_tables(found: Mapping[str, int], version: int, partitions: int | None) -> int:
@@ -20,17 +34,41 @@ def checked_tables(found: Mapping[str, int], version: int, partitions: int | Non
         partitions: The number that the caller requests; None for the number of the tables.
 
     Raises:
-        StoreVersionError: The version or the number of partitions differs.
+        StoreVersionError: The version or the number of partitions differs, or is no such number.
     """
     if found.get("version") != version:
         raise StoreVersionError(
             f"the tables must be of version {version}, got {found.get('version')}"
         )
-    if partitions not in {None, found["partitions"]}:
+    stored = found.get("partitions")
+    if not isinstance(stored, int) or not 1 <= stored <= MOST_PARTITIONS:
         raise StoreVersionError(
-            f"partitions must be {found['partitions']}, as in the tables, got {partitions}"
+            f"the tables must have from 1 to {MOST_PARTITIONS} partitions, got {stored!r}"
         )
-    return found["partitions"]
+    if partitions not in {None, stored}:
+        raise StoreVersionError(f"partitions must be {stored}, as in the tables, got {partitions}")
+    return stored
+
+
+def flaws_of(
+    name: object, part: object, due_us: object, recurrence: object, partitions: int
+) -> list[str]:
+    """Return a line of text for each flaw in the columns of one timer."""
+    if not isinstance(name, str) or not name:
+        return [f"a timer has the name {name!r}: no command and no process finds it"]
+    flaws: list[str] = []
+    if part != part_of(name, partitions):
+        flaws.append(f"timer {name!r} is in partition {part}, not in {part_of(name, partitions)}")
+    if not isinstance(due_us, int) or not FIRST_US <= due_us <= LAST_US:
+        flaws.append(f"timer {name!r} is due at {due_us!r}, not in the years 1 to 9999")
+    if recurrence is not None:
+        try:
+            recurrence_from(str(recurrence))
+        except MissingExtraError:  # cron cannot be read on this machine
+            pass
+        except Exception as error:
+            flaws.append(f"timer {name!r} has the recurrence {recurrence!r}: {error}")
+    return flaws
 
 
 def missing_partitions(found: Iterable[int], partitions: int) -> list[str]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from aiowheel._arguments import safe_repr
+from aiowheel.errors import StoreError
 
 #: When a timer is due: an aware datetime, or a timedelta from now on the store's clock.
 Due: TypeAlias = datetime | timedelta
@@ -45,17 +46,24 @@ def due_to_us(name: str, due: object, now_us: Callable[[], int]) -> int:
         due_us = to_us(name, due)
     else:
         raise TypeError(f"{name} must be an aware datetime or a timedelta, got {safe_repr(due)}")
-    if not _FIRST_US <= due_us <= LAST_US:
+    if not FIRST_US <= due_us <= LAST_US:
         raise ValueError(f"{name} must be from year 1 to 9999 in UTC, got {safe_repr(due)}")
     return due_us
 
 
 def to_datetime(us: int) -> datetime:
-    """Convert microseconds to a datetime in UTC."""
-    return _EPOCH + us * _MICROSECOND
+    """Convert microseconds to a datetime in UTC.
+
+    Raises:
+        StoreError: *us* was changed in the store, and is no number of the years 1 to 9999.
+    """
+    try:
+        return _EPOCH + us * _MICROSECOND
+    except (OverflowError, TypeError):
+        raise StoreError(f"a time must be in the years 1 to 9999, got {us!r}") from None
 
 
-_FIRST_US: Final = to_us("first", datetime.min.replace(tzinfo=UTC))
+FIRST_US: Final = to_us("first", datetime.min.replace(tzinfo=UTC))
 LAST_US: Final = to_us("last", datetime.max.replace(tzinfo=UTC))
 #: The first and the last instant that a datetime can show in every time zone.
 FIRST_LOCAL_US: Final = to_us("first", datetime(1, 1, 2, tzinfo=UTC))

@@ -73,7 +73,7 @@ class MemoryStore(Store):
 
     def __init__(self, *, partitions: int = 4, start: datetime | None = None) -> None:
         super().__init__()
-        self.partitions: int = checked_int("partitions", partitions, 1, 1024)
+        self.partitions: int = checked_int("partitions", partitions, 1, MOST_PARTITIONS)
         self._start_us = time.time_ns() // 1000 if start is None else to_us("start", start)
         self._origin: float | None = None
         self._closed_us = self._start_us

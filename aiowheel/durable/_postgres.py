@@ -16,10 +16,10 @@ from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
 
-from aiowheel._arguments import MALFORMED_DSN, checked_int, checked_str, safe_repr
+from aiowheel._arguments import MALFORMED_DSN, checked_str, safe_repr
 from aiowheel._background import LastingTask
 from aiowheel.durable import _postgres_statements as statements
-from aiowheel.durable._databases import missing_partitions
+from aiowheel.durable._databases import checked_partitions, flaws_of, missing_partitions
 from aiowheel.durable._operations import (
     Change,
     Cursor,
@@ -32,7 +32,6 @@ from aiowheel.durable._operations import (
     Row,
     Settle,
     Summary,
-    part_of,
 )
 from aiowheel.durable._store import Store
 from aiowheel.errors import BadRowError, MissingExtraError, StoreError
@@ -99,9 +98,7 @@ class PostgresStore(Store):
     def __init__(self, dsn: str, *, partitions: int | None = None) -> None:
         super().__init__()
         self._dsn = checked_str("dsn", dsn)
-        self._given_partitions = (
-            None if partitions is None else checked_int("partitions", partitions, 1, 1024)
-        )
+        self._given_partitions = checked_partitions(partitions)
         self.partitions: int = self._given_partitions or _PARTITIONS
         self._writer = _Connection(self._dsn)
         self._reader = _Connection(self._dsn)
@@ -240,15 +237,12 @@ class PostgresStore(Store):
         return await self._reader.run(statements.summary)
 
     async def check(self) -> list[str]:
-        """Check the partitions and those of the timers."""
+        """Check the partitions and the timers."""
         flaws = missing_partitions(await self._reader.run(statements.parts), self.partitions)
         after = ""
         while rows := await self.rows(after=after):
-            flaws += [
-                f"timer {row.name!r} is in partition {row.part}"
-                for row in rows
-                if row.part != part_of(row.name, self.partitions)
-            ]
+            for row in rows:
+                flaws += flaws_of(row.name, row.part, row.due_us, row.recurrence, self.partitions)
             after = rows[-1].name
         return flaws
 

@@ -23,7 +23,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aiowheel._arguments import checked_int, safe_repr
+from aiowheel._arguments import safe_repr
 from aiowheel._bells import Bells
 from aiowheel._sqlite import (
     VALUE_ERRORS,
@@ -35,7 +35,7 @@ from aiowheel._sqlite import (
     use_wal,
 )
 from aiowheel.durable import _sqlite_statements as statements
-from aiowheel.durable._databases import missing_partitions
+from aiowheel.durable._databases import checked_partitions, flaws_of, missing_partitions
 from aiowheel.durable._operations import (
     Change,
     Cursor,
@@ -47,7 +47,6 @@ from aiowheel.durable._operations import (
     Row,
     Settle,
     Summary,
-    part_of,
 )
 from aiowheel.durable._store import Store
 from aiowheel.errors import BadRowError, StoreError
@@ -80,9 +79,7 @@ class SQLiteStore(Store):
     def __init__(self, path: str | os.PathLike[str], *, partitions: int | None = None) -> None:
         super().__init__()
         self.path: Path = checked_file(path)
-        self._given_partitions = (
-            None if partitions is None else checked_int("partitions", partitions, 1, 1024)
-        )
+        self._given_partitions = checked_partitions(partitions)
         self.partitions: int = self._given_partitions or _PARTITIONS
         self._file = self.path.absolute()  # the program may change its folder
         self._writer = ConnectionThread("aiowheel-sqlite-writer", self._file, _connect)
@@ -260,19 +257,19 @@ class SQLiteStore(Store):
         )
 
     async def check(self) -> list[str]:
-        """Run SQLite's integrity check, and check the partitions and those of the timers."""
+        """Run SQLite's integrity check, and check the columns, the partitions and the timers."""
 
         def check(connection: sqlite3.Connection) -> list[str]:
             flaws = [str(line) for (line,) in connection.execute("PRAGMA integrity_check(20)")]
             found = [] if flaws == ["ok"] else flaws
+            if missing := statements.missing_columns(connection):
+                return found + missing
             parts = [part for (part,) in connection.execute("SELECT part FROM aiowheel_parts")]
             found += missing_partitions(parts, self.partitions)
-            query = "SELECT name, part FROM aiowheel_timers"
-            return found + [
-                f"timer {name!r} is in partition {part}, not in {part_of(name, self.partitions)}"
-                for name, part in connection.execute(query)
-                if part != part_of(name, self.partitions)
-            ]
+            query = "SELECT name, part, due_us, recurrence FROM aiowheel_timers"
+            for name, part, due_us, recurrence in connection.execute(query):
+                found += flaws_of(name, part, due_us, recurrence, self.partitions)
+            return found
 
         return await self._run(self._reader, check)
 

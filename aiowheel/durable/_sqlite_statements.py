@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import chain
 from math import ceil
 from typing import Any, Final
@@ -135,6 +136,27 @@ def prepare(
         )
     found = dict(connection.execute("SELECT key, value FROM aiowheel_meta").fetchall())
     return checked_tables(found, VERSION, partitions)
+
+
+def missing_columns(connection: sqlite3.Connection) -> list[str]:
+    """Return a line of text for each column that another program has removed."""
+    with closing(sqlite3.connect(":memory:")) as new:
+        new.executescript(_TABLES)
+        return [
+            f"{table} has no column {column}"
+            for table in _tables_of(new)
+            for column in _columns_of(new, table)
+            if column not in _columns_of(connection, table)
+        ]
+
+
+def _tables_of(connection: sqlite3.Connection) -> list[str]:
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'aiowheel%'"
+    return [name for (name,) in plain(connection, query)]
+
+
+def _columns_of(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [name for _, name, *_ in plain(connection, f"PRAGMA table_info({table})")]
 
 
 def plain(connection: sqlite3.Connection, query: str, *values: object) -> list[tuple[Any, ...]]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,45 @@ def test_all_dead_letters_are_counted(store: str, capsys: pytest.CaptureFixture[
     assert (found["count"], len(found["dead"])) == (2, 1)
 
 
+DAMAGE = {
+    "drop table aiowheel_dead": "aiowheel_dead has no column error",
+    "alter table aiowheel_timers drop column payload": "aiowheel_timers has no column payload",
+    "update aiowheel_timers set due_us = 1 << 62": "is due at 4611686018427387904, not in the year",
+    "update aiowheel_timers set due_us = 'soon'": "is due at 'soon', not in the years 1 to 9999",
+    "update aiowheel_timers set recurrence = '{'": "has the recurrence '{': Expecting property",
+    "update aiowheel_timers set name = x'ff00' where name = 'mail'": "the name b'\\xff\\x00': no",
+    "update aiowheel_timers set name = '' where name = 'mail'": "a timer has the name '': no comm",
+}
+
+
+@pytest.mark.parametrize(("statement", "flaw"), DAMAGE.items(), ids=range(len(DAMAGE)))
+def test_check_finds_what_another_program_has_changed(
+    statement: str, flaw: str, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each flaw has a line; and the other commands end with one line or skip the timer."""
+    with closing(sqlite3.connect(store, isolation_level=None)) as connection:
+        connection.execute(statement)
+
+    assert run(["durable", "check", store]) == 1
+    assert flaw in capsys.readouterr().out
+    for command in (["list", store], ["show", store, "mail"]):
+        assert run(["durable", *command]) in {0, 1, 2}
+        assert len(capsys.readouterr().err.splitlines()) <= 1
+
+
+def test_a_number_of_partitions_that_cannot_be_is_refused(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another program has changed it."""
+    with closing(sqlite3.connect(store, isolation_level=None)) as connection:
+        connection.execute("UPDATE aiowheel_meta SET value = 0 WHERE key = 'partitions'")
+
+    assert run(["durable", "check", store]) == 1
+
+    text = "the tables must have from 1 to 1024 partitions, got 0"
+    assert capsys.readouterr().err == f"aiowheel: {text}\n"
+
+
 def test_migrate_and_check(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The commands run on a new file and on a damaged one."""
     new = str(tmp_path / "new.db")
@@ -239,7 +279,7 @@ def test_export_writes_a_trace(
     found = answer(capsys, "export", store, "--out", str(folder))
     rows = {row["keys"][0]: row for row in read_trace(folder).to_pylist()}
 
-    assert (found["pending"], found["overdue"], found["dead"]) == (4, 2, 1)
+    assert (found["pending"], found["overdue"], found["dead"]) == (6, 2, 1)
     assert rows.keys() == {"order:1", "order:2", "mail", "late", "soon", "first", "dead"}
     assert rows["late"]["deadline"] == rows["late"]["created"] == (now_us - 5_000_000) * 1000
     assert rows["late"]["lateness"] >= 5_000_000_000
@@ -253,7 +293,7 @@ def test_export_writes_a_trace(
     assert sorted(row["operation_id"] for row in rows.values()) == list(range(7))
 
     near = answer(capsys, "export", store, "--out", str(tmp_path / "near"), "--ahead", "1h30m")
-    assert (near["pending"], near["overdue"]) == (1, 2)
+    assert (near["pending"], near["overdue"]) == (3, 2)
     assert run(["durable", "export", store, "--out", str(folder)]) == 2
     assert "must hold no trace yet" in capsys.readouterr().err
     assert run(["durable", "export", store, "--out", str(tmp_path), "--ahead", "inf"]) == 2
