@@ -12,6 +12,7 @@ from math import ceil
 from typing import TypeAlias
 
 from aiowheel._arguments import checked_int
+from aiowheel.durable._databases import MOST_PARTITIONS
 from aiowheel.durable._instants import to_us
 from aiowheel.durable._operations import (
     Cancel,

@@ -37,6 +37,34 @@ def run_python(code: str, environment: dict[str, str]) -> "subprocess.CompletedP
     )
 
 
+@pytest.mark.posix
+@pytest.mark.timeout(200)
+def test_an_interrupt_during_the_start_waits_for_its_end(needs_spark: None) -> None:
+    """It must not reach PySpark's handler, which would call the JVM on the busy connection."""
+    code = f"""
+import signal
+from pyspark.sql import SparkSession
+from aiowheel.jobs.spark.session import open_session
+
+finish = SparkSession.__init__
+
+def interrupted(self, *args, **more):
+    signal.raise_signal(signal.SIGINT)
+    print("delayed")
+    finish(self, *args, **more)
+
+SparkSession.__init__ = interrupted
+try:
+    with open_session("test", {QUICK}):
+        print("opened")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = run_python(code, {})
+
+    assert (done.stdout.split(), done.stderr) == (["delayed", "interrupted"], "")
+
+
 @pytest.mark.thorough
 @pytest.mark.linux
 def test_two_sessions_in_turn_leave_nothing_behind(needs_spark: None, tmp_path: Path) -> None:

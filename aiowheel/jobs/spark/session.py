@@ -12,7 +12,9 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
@@ -132,7 +134,7 @@ def open_session(
         jvm = None
         try:
             # Only during startup, so that programs started later have the user's environment.
-            with _environment_set(environment), _interrupts_delayed():
+            with _environment_set(environment), _interrupts_delayed() as still_delayed:
                 if not has_java:
                     jvm = _start_java(given)
                 atexit.register(stack.close)  # in case the process ends inside the block
@@ -140,7 +142,9 @@ def open_session(
                 stack.callback(_stop, jvm)
                 SparkContext._ensure_initialized()
                 settings = _settings(defaults, given)
-                spark = SparkSession.builder.config(conf=settings).getOrCreate()
+                SparkContext.getOrCreate(settings)  # sets a SIGINT handler of PySpark's
+                with still_delayed():
+                    spark = SparkSession.builder.config(conf=settings).getOrCreate()
             if not settings.contains(_PARTITIONS):
                 spark.conf.set(_PARTITIONS, _partitions(spark))
             # If the JVM dies, the accumulator listener would print a traceback.
@@ -178,11 +182,12 @@ def _refuse_changes(given: Mapping[str, str]) -> None:
 
 
 @contextlib.contextmanager
-def _interrupts_delayed() -> Generator[None]:
+def _interrupts_delayed() -> Generator[Callable[[], AbstractContextManager[None]]]:
     """Delay SIGINT and SIGTERM until the block ends, because a half started JVM would keep running.
 
     A second signal is not delayed. PySpark's own SIGINT handler, which would use the busy
-    connection to the JVM, is removed.
+    connection to the JVM, is removed; call the value of the block for the rest of it, after PySpark
+    has set that handler.
     """
     held: list[int] = []
 
@@ -192,7 +197,7 @@ def _interrupts_delayed() -> Generator[None]:
         held.append(number)
 
     with handled_by(hold, signal.SIGINT, signal.SIGTERM):
-        yield
+        yield partial(handled_by, hold, signal.SIGINT)
     for number in held:
         signal.raise_signal(number)
 
