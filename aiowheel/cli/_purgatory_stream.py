@@ -2,7 +2,7 @@
 
 import math
 import time as clock
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
     from aiowheel.jobs.operations.stream import PurgatoryStream
+    from aiowheel.jobs.spark.checkpoint import Checkpoint
 
 FURTHEST_AHEAD = 3_153_600_000  # a hundred years; a later time has no 64-bit nanoseconds
 
@@ -124,7 +125,6 @@ def run_stream(
 
 def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
     try:
-        from aiowheel.jobs.operations.files import format_of_trace
         from aiowheel.jobs.operations.stream import PurgatoryStream
         from aiowheel.jobs.spark.checkpoint import Checkpoint
     except ImportError as error:
@@ -140,21 +140,15 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
     places = [_watched(uri, options) for uri in tables]
     for name in ("outcomes", "rejects"):
         check_apart(tables, {"--out": inside(options.out, name)}, are_replaced=False)
-    formats = [
-        (options.format or Format.PARQUET)
-        if place is None
-        else format_of_trace(
-            place, options.format or (None if _holds_files(place) else Format.PARQUET)
-        )
-        for place in places
-    ]
+    checkpoint = Checkpoint(options.checkpoint.resolve())
+    formats = _formats(options, places, checkpoint)
     if (out := local_path(options.out)) is not None:
         make_folder(out)
     return PurgatoryStream(
         operations=tables[0],
         events=tables[1],
         out=options.out,
-        checkpoint=Checkpoint(options.checkpoint.resolve()),
+        checkpoint=checkpoint,
         unit=options.unit,
         tick=options.tick,
         max_lateness_ms=late_ms,
@@ -180,5 +174,32 @@ def _watched(uri: str, options: PurgatoryStreamOptions) -> Path | None:
     return folder
 
 
+def _formats(
+    options: PurgatoryStreamOptions, places: Sequence[Path | None], checkpoint: "Checkpoint"
+) -> list[Format]:
+    """Return the formats of the two tables: as given, as at the first start, or as the files have.
+
+    A folder without a file, in which the files are still to come, has the format of the other one.
+    """
+    from aiowheel.jobs.operations.files import format_of_trace
+
+    found: list[Format | None] = []
+    for name, place in zip(("operations", "events"), places, strict=True):
+        form = options.format
+        if form is None and (stored := checkpoint.setting(f"{name}_format")) is not None:
+            form = Format(str(stored))
+        if place is None:
+            form = form or Format.PARQUET
+        elif form is not None or _holds_files(place):
+            form = format_of_trace(place, form)
+        found.append(form)
+    known = next(filter(None, found), None)
+    if known is None:
+        raise BadInputError(f"{options.operations}: holds no file yet: give --format")
+    return [form or known for form in found]
+
+
 def _holds_files(folder: Path) -> bool:
-    return any(not path.name.startswith((".", "_")) for path in folder.iterdir())
+    return any(
+        path.is_file() and not path.name.startswith((".", "_")) for path in folder.rglob("*")
+    )

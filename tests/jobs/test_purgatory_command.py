@@ -5,6 +5,7 @@ import secrets
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -12,8 +13,12 @@ import pytest
 
 from aiowheel.cli import run
 from aiowheel.cli._job_output import print_result
+from aiowheel.cli._purgatory_stream import _formats
+from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.schemas import Flaw
 from aiowheel.jobs.operations.shard import Shard
+from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.readers import Format
 
 from .conftest import assert_nothing_lost
 
@@ -413,6 +418,43 @@ def test_missing_places_are_named(
     assert run(arguments) == 2
 
     assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("files", "stored", "given", "formats"),
+    [
+        ([], None, None, None),
+        ([], None, "csv", ["csv", "csv"]),
+        (["ops/a/1.ndjson"], None, None, ["ndjson", "ndjson"]),
+        (["ops/1.csv", "events/1.parquet"], None, None, ["csv", "parquet"]),
+        ([], ["ndjson", "csv"], None, ["ndjson", "csv"]),
+        (["events/1.parquet"], ["ndjson", "csv"], None, ["ndjson", "csv"]),
+    ],
+)
+def test_a_stream_keeps_its_formats(
+    files: list[str],
+    stored: list[str] | None,
+    given: str | None,
+    formats: list[str] | None,
+    tmp_path: Path,
+) -> None:
+    """A folder is empty before the first files, and if a stream deletes what it has read."""
+    places = [tmp_path / "ops", tmp_path / "events"]
+    for folder in (*places, tmp_path / "ops" / "a", tmp_path / "checkpoint"):
+        folder.mkdir()
+    for file in files:
+        (tmp_path / file).write_text("")
+    if stored is not None:
+        settings = dict(zip(("operations_format", "events_format"), stored, strict=True))
+        (tmp_path / "checkpoint" / "aiowheel.json").write_text(json.dumps(settings))
+    options: Any = SimpleNamespace(format=given and Format(given), operations="ops")
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+
+    if formats is None:
+        with pytest.raises(BadInputError, match="ops: holds no file yet: give --format"):
+            _formats(options, places, checkpoint)
+    else:
+        assert _formats(options, places, checkpoint) == formats
 
 
 def test_an_empty_list_of_pending_operations_is_reported(

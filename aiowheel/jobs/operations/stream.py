@@ -130,6 +130,8 @@ class PurgatoryStream:
             "tick": self.tick,
             "max_lateness_ms": self.max_lateness_ms,
             "shards": self.shards,
+            "operations_format": self.operations_format.value,
+            "events_format": self.events_format.value,
         }
 
     def start(self, spark: SparkSession, phase: Phase) -> StreamingQuery:

@@ -73,9 +73,16 @@ class Checkpoint:
         Raises:
             BadInputError: The settings cannot be read.
         """
-        if not self._settings.exists():
-            return None
-        return str(_settings_in(self._settings).get("job"))
+        job = self.setting("job")
+        return None if job is None else str(job)
+
+    def setting(self, name: str) -> object:
+        """Return a setting of the stream; None if it is not stored, or if there is no stream.
+
+        Raises:
+            BadInputError: The settings cannot be read.
+        """
+        return _settings_in(self._settings).get(name) if self._settings.exists() else None
 
     def last_finished_batch(self) -> int:
         """Return the number of the newest finished micro-batch; -1 before the first."""
