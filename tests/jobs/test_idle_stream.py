@@ -322,6 +322,10 @@ def test_a_flush_can_be_requested_by_another_process(tmp_path: Path) -> None:
 
     assert checkpoint.flush_requested()
 
+    checkpoint.end()
+    with pytest.raises(BadInputError, match="this stream has been flushed already"):
+        checkpoint.request_flush()
+
 
 def touch_files(unit: Unit) -> TouchFiles:
     """Return files with the usual columns."""

@@ -115,6 +115,16 @@ def test_lateness_is_that_of_timeouts(report: "ReportResult") -> None:
     ]
 
 
+def test_a_completion_before_its_begin_is_counted(spark: "SparkSession", tmp_path: Path) -> None:
+    """The clock of another program may step back."""
+    from aiowheel.jobs.report.tables import completion_histogram
+
+    rows = [row(0, "completed", -5 * MS, "a")]
+    trace = spark.createDataFrame(pa.Table.from_pylist(rows, TRACE_SCHEMA).to_pandas())
+
+    assert [each["operations"] for each in completion_histogram(trace).collect()] == [1]
+
+
 def test_timeouts_are_counted_over_time(report: "ReportResult") -> None:
     """Buckets begin at multiples of their width, and count by the end of operations."""
     # From 7 ms to 860 ms after the start: 853 ms, in buckets of 20 ms.

@@ -1,5 +1,6 @@
 """The transforms on a session of the caller: batch and stream, among other queries."""
 
+import math
 import os
 import random
 import re
@@ -124,6 +125,17 @@ def test_integers_of_any_unit(spark: "SparkSession") -> None:
     assert len(result) == len(set(result))
 
 
+def test_nan_is_a_key(spark: "SparkSession") -> None:
+    """Only null is none."""
+    from aiowheel.jobs import idle_events
+
+    frame = spark.createDataFrame([(math.nan, 5), (1.5, 5), (None, 5)], "who double, at int")
+
+    found = collected(idle_events(frame, key="who", time="at", timeout=TIMEOUT))
+
+    assert sorted(str(key) for key, *_ in found) == ["1.5", "nan"]
+
+
 def test_any_name_of_a_column_is_taken_literally(spark: "SparkSession") -> None:
     """A dot in a name does not lead into a struct, and a backtick ends no name."""
     from aiowheel.jobs import idle_events
@@ -204,6 +216,7 @@ def test_a_time_beyond_64_bits_is_an_error(
 def test_operations_end_as_in_a_purgatory(spark: "SparkSession") -> None:
     """Every row has one result; twice in one session, with another tick and other types."""
     from aiowheel.jobs import settle_operations
+    from aiowheel.jobs.spark.session import changed_settings
 
     traces = [random_trace(seed) for seed in range(10)]
     operations = [row for trace in traces for row in trace.operations]
@@ -231,6 +244,7 @@ def test_operations_end_as_in_a_purgatory(spark: "SparkSession") -> None:
         "key string, time bigint, value bigint",
     )
 
+    nulls = "spark.sql.jsonGenerator.ignoreNullFields"
     for tick in (10, 1):
         settled = settle_operations(frame.repartition(3), happened, tick=tick)
         shard = Shard(tick)
@@ -239,7 +253,9 @@ def test_operations_end_as_in_a_purgatory(spark: "SparkSession") -> None:
         assert sorted(row for row in endings if row[1]) == sorted(shard.settle(NEVER - 1))
         assert sum(row[1] is None for row in endings) == len(shard)
         assert len(endings) == len(operations)
-    assert sorted(collected(settled.rejects)) == [
+    with changed_settings(spark, {nulls: "false"}):
+        rejected = sorted(collected(settled.rejects))
+    assert rejected == [
         ("events", Flaw.TIME.value, '{"key":"a","time":-1}'),
         ("operations", Flaw.ID.value, '{"id":"","keys":["a"],"created":1,"deadline":2}'),
         (
@@ -510,14 +526,16 @@ def test_a_wrong_argument_is_named(
     assert str(caught.value).startswith(text)
 
 
-def test_a_stream_of_integers_is_refused(spark: "SparkSession") -> None:
-    """Spark's watermarks are timestamps."""
+def test_a_stream_without_timestamps_is_refused(spark: "SparkSession") -> None:
+    """Spark's watermarks are timestamps, and not local ones."""
     from aiowheel.jobs import idle_events
 
     stream = spark.readStream.format("rate").load()
 
-    with pytest.raises(TypeError, match=r"^time must name a column of timestamps, got 'value' of"):
-        idle_events(stream, key="value", time="value", timeout=TIMEOUT, watermark=1)
+    stream = stream.selectExpr("value", "cast(timestamp as timestamp_ntz) as local")
+    for time in ("value", "local"):
+        with pytest.raises(TypeError, match=r"^time of a stream must name a column of type timest"):
+            idle_events(stream, key="value", time=time, timeout=TIMEOUT, watermark=1)
 
 
 def test_the_page_runs_as_shown(

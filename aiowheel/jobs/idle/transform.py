@@ -63,10 +63,14 @@ def idle_events(
     for argument, name in (("key", key), ("time", time)):
         if name not in types:
             raise ValueError(f"{argument} must be one of the columns {df.columns}, got {name!r}")
-    rows = df.select(column_named(key).alias("key"), column_named(time).alias("last")).dropna()
+    rows = df.select(column_named(key).alias("key"), column_named(time).alias("last"))
+    rows = rows.where(F.col("key").isNotNull() & F.col("last").isNotNull())  # NaN is a key
     if df.isStreaming:
-        if types[time] not in _TIMESTAMPS:
-            raise TypeError(f"time must name a column of timestamps, got {time!r} of {types[time]}")
+        if types[time] != "timestamp":  # Spark has no watermarks on timestamp_ntz
+            raise TypeError(
+                f"time of a stream must name a column of type timestamp, got {time!r} of "
+                f"{types[time]}"
+            )
         return _by_session(rows, timeout, watermark)
     if watermark is not None:
         raise ValueError(f"watermark must be None for a batch, got {safe_repr(watermark)}")

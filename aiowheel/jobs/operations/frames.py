@@ -36,6 +36,7 @@ from aiowheel.rules import NEVER, NO_VALUE
 OPERATION_TYPES: Final = {column.name: spark_type(column.type) for column in OPERATIONS}
 EVENT_TYPES: Final = {column.name: spark_type(column.type) for column in EVENTS}
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_WITHOUT_NULLS: Final = {"ignoreNullFields": "true"}  # also if the session's setting is another one
 
 
 def read_operations(spark: SparkSession, source: Source) -> DataFrame:
@@ -237,7 +238,7 @@ def _checked(
     return [
         F.coalesce(*cases).alias("flaw"),
         source.alias("source"),
-        (F.to_json(F.struct(*valid)) if text is None else text).alias("raw"),
+        (F.to_json(F.struct(*valid), _WITHOUT_NULLS) if text is None else text).alias("raw"),
     ]
 
 

@@ -205,13 +205,14 @@ def _quantiles(spans: DataFrame) -> DataFrame:
 
 def _histogram(spans: DataFrame) -> DataFrame:
     uppers = (*HISTOGRAM_EDGES_NS[1:], None)
-    # The last condition that holds wins. The first edge, 0, holds for every row, because loop
-    # clocks do not step back and so no span is negative.
+    # The last condition that holds wins. Only other programs write negative spans: the clocks of
+    # loops do not step back.
     place = F.coalesce(
         *(
             F.when(F.col("span_ns") >= lower, F.lit(place))
             for place, lower in reversed(list(enumerate(HISTOGRAM_EDGES_NS)))
         ),
+        F.lit(0),
     )
     return (
         spans.groupBy(*_GROUP, place.alias("place"))

@@ -93,10 +93,12 @@ class Checkpoint:
         """Request that the stream, now or when started later, ends after processing its input.
 
         Raises:
-            BadInputError: There is no stream.
+            BadInputError: There is no stream, or it has ended.
         """
         if not self._settings.exists():
             raise BadInputError(f"{self.folder}: no checkpoint of a stream")
+        if (self.folder / "ended").exists():
+            raise BadInputError(f"{self.folder}: this stream has been flushed already")
         _write(self.folder / "flush-request", "")
 
     def flush_requested(self) -> bool:
