@@ -214,17 +214,26 @@ def _tokens(option: str, text: str | None) -> frozenset[str]:
         return frozenset()
     if not text.startswith("@"):
         return frozenset([text])
+    from aiowheel.serve._access import check_token
     from aiowheel.serve._setting_files import read_setting
 
     path = text[1:]
     try:
-        lines = read_setting(path).decode().split()
+        lines = read_setting(path).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise BadInputError(f"{option}: cannot read {path}: {reason}") from error
-    if not lines:  # without this check, an empty file would allow every client
+    tokens: set[str] = set()
+    for number, line in enumerate(lines, start=1):
+        for token in line.split():
+            try:
+                check_token(token)
+            except BadInputError as error:
+                raise BadInputError(f"{option}: {path}, line {number}: {error}") from None
+            tokens.add(token)
+    if not tokens:  # without this check, an empty file would allow every client
         raise BadInputError(f"{option}: {path} must hold a token on each line, got none")
-    return frozenset(lines)
+    return frozenset(tokens)
 
 
 def _log_on_stderr() -> None:

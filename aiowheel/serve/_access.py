@@ -33,6 +33,17 @@ _ORIGIN_OPTION = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^\s/?#@]+")
 _TOKEN_OPTION = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750
 
 
+def check_token(token: str) -> None:
+    """Refuse a token that is short or that a header cannot carry.
+
+    Raises:
+        BadInputError: It is; the text has only its length, because a token is a secret.
+    """
+    if len(token) < LEAST_TOKEN or not _TOKEN_OPTION.fullmatch(token):
+        characters = f"at least {LEAST_TOKEN} of A-Z a-z 0-9 . _ ~ + / -"
+        raise BadInputError(f"tokens must be {characters}, got {len(token)} characters")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """The clients that may use the service.
@@ -71,10 +82,7 @@ class Access:
                 forms = "SCHEME://HOST[:PORT] in lower case, null or *"
                 raise BadInputError(f"origins must be {forms}, got {origin!r}")
         for token in self.publish_tokens | self.subscribe_tokens:
-            if len(token) < LEAST_TOKEN or not _TOKEN_OPTION.fullmatch(token):
-                characters = f"at least {LEAST_TOKEN} of A-Z a-z 0-9 . _ ~ + / -"
-                # A token is a secret, so that the error names only its length.
-                raise BadInputError(f"tokens must be {characters}, got {len(token)} characters")
+            check_token(token)
 
     def refuse_foreign(self, connection: HTTPConnection) -> None:
         """Refuse a request for another host, or from a page of another origin.

@@ -370,6 +370,19 @@ def test_the_number_of_workers_of_other_servers_is_ignored() -> None:
         assert server.stop() == (0, "")
 
 
+def test_a_bad_token_of_a_file_is_named_by_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And by its option: a service may have three files of tokens. The token is not shown."""
+    (tmp_path / "tokens").write_text(f"{OLD}\n\nshort\n")
+
+    assert run(["serve", "--publish-token", f"@{tmp_path / 'tokens'}"]) == 2
+
+    legal = "tokens must be at least 16 of A-Z a-z 0-9 . _ ~ + / -, got 5 characters"
+    place = f"--publish-token: {tmp_path / 'tokens'}, line 3"
+    assert capsys.readouterr().err == f"aiowheel: {place}: {legal}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
