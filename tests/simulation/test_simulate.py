@@ -617,6 +617,20 @@ def test_a_wrong_world(name: str) -> None:
         world_named(name)
 
 
+def test_a_world_whose_file_explores_it(tmp_path: Path) -> None:
+    """Loading the file for a replay finds the broken rule again; the world is defined before it."""
+    file = tmp_path / "explores.py"
+    file.write_text(
+        "from aiowheel.testing.simulation import World, explore, step\n"
+        "class Broken(World):\n"
+        "    @step\n"
+        "    def fail(self): assert 0\n"
+        "explore(Broken, seeds=range(5))\n"
+    )
+
+    assert world_named(f"{file}:Broken").__name__ == "Broken"
+
+
 def test_a_world_whose_module_raises(tmp_path: Path) -> None:
     """The call raises one clear error, which names the module's own."""
     file = tmp_path / "wrong.py"
