@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import ClassVar
+from unittest.mock import Mock
 
 import pytest
 
@@ -304,6 +305,18 @@ async def test_a_buffered_protocol_has_no_chunks() -> None:
     transport.close()
     peer.close()
     await asyncio.sleep(0)
+
+
+def test_a_connection_that_is_closed_is_not_touched() -> None:
+    """The transport of a TLS connection that was closed twice cannot name its protocol."""
+    transport = Mock(asyncio.Transport)
+    transport.is_closing.return_value = True
+    transport.get_protocol.side_effect = AttributeError
+
+    with touching(transport, print):
+        pass
+
+    assert not transport.set_protocol.called
 
 
 async def tell() -> None:
