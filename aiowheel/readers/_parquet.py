@@ -19,13 +19,14 @@ except ImportError as error:
 _BATCH_ROWS = 65_536
 
 
-def parquet_records(source: Source, names: Names, time: str, unit: Unit) -> Iterator[Record]:
+def parquet_records(source: Source, names: Names, time: str, unit: Unit | None) -> Iterator[Record]:
     """Yield the records of a file: texts and whole numbers unchanged, timestamps in *unit*.
 
     A timestamp that *unit* cannot hold is yielded as text, which the table then rejects.
 
     Raises:
-        BadInputError: The file is not Parquet, lacks a column, or has a column of another type.
+        BadInputError: The file is not Parquet, lacks a column, or has a column of another type; or
+            *unit* is None, and the times are timestamps.
     """
     # Parquet needs random access, because its index is at the end; a tar member is a stream.
     data = source.data if source.data.seekable() else io.BytesIO(source.data.read())
@@ -34,6 +35,12 @@ def parquet_records(source: Source, names: Names, time: str, unit: Unit) -> Iter
         key = next((name for name in names if name in file.schema_arrow.names), names[0])
         for name in (key, time):
             _check_column(source, file.schema_arrow, name)
+        kind = file.schema_arrow.field(time).type
+        if unit is None and pa.types.is_timestamp(kind):
+            raise BadInputError(
+                f"{source.name}: the time format must be epoch for a column of timestamps, got "
+                f"another one for {time!r} of {kind}"
+            )
         rows = 0
         for batch in file.iter_batches(_BATCH_ROWS, columns=[key, time]):
             keys = _texts(batch.column(key))
@@ -80,9 +87,9 @@ def _texts(column: pa.Array) -> list[str | None]:
         return [None if text is None else text.decode(errors="surrogateescape") for text in read]
 
 
-def _written(column: pa.Array, unit: Unit) -> list[str | None]:
+def _written(column: pa.Array, unit: Unit | None) -> list[str | None]:
     texts = _texts(column)
-    if not pa.types.is_timestamp(column.type):
+    if unit is None or not pa.types.is_timestamp(column.type):
         return texts
     moments: list[int | None] = pc.cast(column, pa.int64()).to_pylist()
     given = Unit(column.type.unit).digits

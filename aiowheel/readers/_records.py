@@ -48,14 +48,14 @@ class _FieldReader(Protocol):
     def __next__(self) -> list[str]: ...
 
 
-def records(source: Source, key: Names, time: str, unit: Unit) -> Iterator[Record]:
+def records(source: Source, key: Names, time: str, unit: Unit | None) -> Iterator[Record]:
     """Yield the records of a table.
 
     Args:
         source: An open table.
         key: Possible names of the key column; the first one that the table has is used.
         time: Name of the time column.
-        unit: The unit to which Parquet timestamps are converted.
+        unit: The unit to which Parquet timestamps are converted; None: they are refused.
 
     Raises:
         BadInputError: The table lacks a header or one of the columns, or is not of its format.

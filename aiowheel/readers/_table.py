@@ -67,7 +67,8 @@ class TimedRows:
         key: Name of the key column, or several names; the first one that the table has is used.
         time: Name of the time column.
         parse_time: Converts a written time to an integer, or raises ValueError with the reason.
-        unit: The unit to which Parquet timestamps are converted.
+        unit: The unit to which Parquet timestamps are converted. Files with timestamps are refused
+            if *parse_time* is not `parse_epoch`.
         earliest: The earliest accepted time.
         latest: The latest accepted time.
         strict: Raise at the first rejected or irregular row.
@@ -192,7 +193,8 @@ class TimedRows:
         keys: list[str] = []
         line, bad_rows = source.lines_before, 0
         try:
-            for at, key, written, flaw, raw in records(source, self.key, self.time, self._unit):
+            unit = self._unit if self.reads_whole_numbers else None
+            for at, key, written, flaw, raw in records(source, self.key, self.time, unit):
                 line = source.lines_before + at
                 try:
                     moment = self._checked_time(key, written)

@@ -21,13 +21,13 @@ pq = pytest.importorskip("pyarrow.parquet")
 NS = 1_674_981_729_479_000_001  # beyond 2**53
 
 
-def table(path: Path, unit: Unit = Unit.NS) -> TimedRows:
+def table(path: Path, unit: Unit = Unit.NS, written: TimeFormat = TimeFormat.EPOCH) -> TimedRows:
     """Return a table of one path with the usual columns."""
     return TimedRows(
         Inputs([str(path)]),
         key="key",
         time="t",
-        parse_time=time_parser(TimeFormat.EPOCH, unit),
+        parse_time=time_parser(written, unit),
         unit=unit,
     )
 
@@ -86,6 +86,20 @@ def test_timestamps_become_whole_numbers(
     pq.write_table(pa.table({"key": ["k"], "t": times}), tmp_path / "a.parquet")
 
     assert pairs(table(tmp_path / "a.parquet", unit)) == [(found, "k")]
+
+
+@pytest.mark.parametrize("written", [TimeFormat.DECIMAL, TimeFormat.ISO8601, TimeFormat.CLF])
+def test_timestamps_have_no_format_of_text(written: TimeFormat, tmp_path: Path) -> None:
+    """Their numbers would be read again, as seconds for example; text has any format."""
+    times = pa.array([7], pa.int64()).cast(pa.timestamp("us"))
+    pq.write_table(pa.table({"key": ["k"], "t": times}), tmp_path / "a.parquet")
+    text = {"decimal": "7.5", "iso8601": "1970-01-01T00:00:07.5", "clf": "01/Jan/1970:00:00:07"}
+    pq.write_table(pa.table({"key": ["k"], "t": [text[written]]}), tmp_path / "b.parquet")
+
+    with pytest.raises(BadInputError, match=r"a\.parquet: the time format must be epoch for a col"):
+        pairs(table(tmp_path / "a.parquet", written=written))
+    ((moment, _),) = pairs(table(tmp_path / "b.parquet", written=written))
+    assert moment // 10**9 == 7
 
 
 def test_a_timestamp_that_the_unit_cannot_hold_is_rejected(tmp_path: Path) -> None:
