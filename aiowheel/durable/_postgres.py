@@ -50,6 +50,7 @@ _SETTINGS = {
     "application_name": "aiowheel durable",
     "idle_in_transaction_session_timeout": "2000",
     "lock_timeout": "5000",
+    "jit": "off",  # it takes longer than each of these statements
 }
 _BAD_ROW = (
     asyncpg.DataError,  # also raised by the client, for a value that it cannot encode
