@@ -200,7 +200,7 @@ async def test_a_wait_for_the_client_after_the_response_has_no_limit(ask: Ask) -
     done: list[str] = []
 
     async def app(_: Scope, receive: Receive, send: Send) -> None:
-        waiting = asyncio.create_task(receive())
+        waiting = asyncio.ensure_future(receive())
         await asyncio.sleep(1)
         await send({"type": "http.response.start", "status": 200})
         await send({"type": "http.response.body", "body": b"done"})

@@ -262,7 +262,7 @@ def test_timers_use_an_overridden_clock(base: Any) -> None:
     """That of a wheel loop's class, on both base loops; a `Timer` on the loop uses it as well."""
     readings: list[float] = []
 
-    class Loop(base):
+    class Loop(base):  # type: ignore[misc]
         def time(self) -> float:
             readings.append(time.monotonic() + 1000)
             return readings[-1]
