@@ -381,7 +381,7 @@ def refused(bad: str, engine: str, folder: Path, capsys: pytest.CaptureFixture[s
     write(folder / "events" / name)
     (folder / "ops.ndjson").write_text('{"id": "x", "keys": ["a"], "created": 1}\n')
     (folder / "out" / "outcomes").mkdir(parents=True, exist_ok=True)
-    (folder / "out" / "outcomes" / "earlier").touch()
+    (folder / "out" / "outcomes" / "earlier.parquet").touch()
 
     arguments = [str(folder / "ops.ndjson"), str(folder / "events"), "--out", str(folder / "out")]
     assert run(["purgatory", *arguments, "--engine", engine]) == 2
@@ -390,7 +390,7 @@ def refused(bad: str, engine: str, folder: Path, capsys: pytest.CaptureFixture[s
     assert f"{folder / 'events' / name}: " in line
     assert reason in line
     assert "Py4J" not in line
-    assert [path.name for path in folder.glob("out/**/*")] == ["outcomes", "earlier"]
+    assert [path.name for path in folder.glob("out/**/*")] == ["outcomes", "earlier.parquet"]
 
 
 @pytest.mark.parametrize("bad", BAD_FILES)
