@@ -14,6 +14,8 @@ from typing import TextIO
 
 from aiowheel.errors import AiowheelError, BadInputError
 
+BATCH_PREFIX = "batch_id="  #: prefix of the name of the folder of a stream's micro-batch
+
 
 @contextlib.contextmanager
 def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
@@ -101,7 +103,7 @@ def check_table(folder: Path) -> None:
     if not folder.is_dir():
         raise BadInputError(f"{folder}: must be a folder for a table, and is a file")
     for path in folder.rglob("*"):
-        if path.name.startswith("batch_id="):
+        if path.name.startswith(BATCH_PREFIX):
             raise BadInputError(
                 f"{folder}: holds the batches of a stream, which would be deleted: choose another "
                 "folder"

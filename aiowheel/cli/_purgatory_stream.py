@@ -27,6 +27,7 @@ from aiowheel.jobs.spark.progress import BatchCounts, batch_counts
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
 from aiowheel.jobs.spark.uris import inside, local_path, whole_uri
 from aiowheel.readers import Format, Unit
+from aiowheel.readers._inputs import HIDDEN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -200,6 +201,4 @@ def _formats(
 
 
 def _holds_files(folder: Path) -> bool:
-    return any(
-        path.is_file() and not path.name.startswith((".", "_")) for path in folder.rglob("*")
-    )
+    return any(path.is_file() and not path.name.startswith(HIDDEN) for path in folder.rglob("*"))

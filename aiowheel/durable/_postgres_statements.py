@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from aiowheel.durable._databases import batches_of, checked_tables, is_acknowledgement
+from aiowheel.durable._instants import FIRST_US
 from aiowheel.durable._operations import (
     Cancel,
     Change,
@@ -37,7 +38,7 @@ VERSION: Final = 2
 #: integers, of which the second one has the lower bits of the due time and the id. PostgreSQL fills
 #: the pages of an index whose keys arrive in ascending order only if neighbours have the same first
 #: column and all columns have 16 bytes at most. Else the pages remain half empty.
-_YEAR_ONE_US: Final = 62_135_596_800_000_000  # from the year 1 to 1970
+_YEAR_ONE_US: Final = -FIRST_US  # from the year 1 to 1970
 _DUE_BITS: Final = 59  # microseconds from the year 1 to the year 9999
 _LOW_BITS: Final = 16  # the bits of the due time in the second integer
 _HIGH_BITS: Final = _DUE_BITS - _LOW_BITS

@@ -25,7 +25,6 @@ from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.layout import RowTime
 from aiowheel.jobs.spark.progress import packed_rows, taken_rows
 from aiowheel.jobs.spark.query import start_query
-from aiowheel.jobs.spark.source_files import files_of_batch
 from aiowheel.jobs.spark.sources import RECORDS_PER_BATCH, Source
 from aiowheel.jobs.spark.stream_run import INTERVAL_MS, Phase
 from aiowheel.jobs.spark.targets import open_sink
@@ -160,7 +159,13 @@ class PurgatoryStream:
         rows = found.unionByName(bad, allowMissingColumns=True)
         write = self._write(spark, decided)
         return start_query(
-            rows, "aiowheel-purgatory", self.checkpoint, phase, self.interval_ms, write
+            rows,
+            "aiowheel-purgatory",
+            self.checkpoint,
+            phase,
+            self.interval_ms,
+            write,
+            self._check_files,
         )
 
     def checked_counts(self, batch: StreamingQueryProgress) -> Counts:
@@ -234,16 +239,15 @@ class PurgatoryStream:
             )
         ]
 
-    def _check_files(self, batch_id: int) -> None:
+    def _check_files(self, files: set[str]) -> None:
         """Check the columns of a micro-batch's local Parquet files before they are read."""
-        files = [Path(file) for file in files_of_batch(self.checkpoint.folder, batch_id)]
         for place, form, schema in (
             (self.operations, self.operations_format, OPERATIONS),
             (self.events, self.events_format, EVENTS),
         ):
             folder = local_path(str(place))
             if form is Format.PARQUET and folder is not None:
-                for file in files:
+                for file in map(Path, files):
                     if file.is_relative_to(folder.absolute()):
                         check_parquet_file(file, schema)
 
@@ -258,7 +262,6 @@ class PurgatoryStream:
         )
 
         def write(frame: DataFrame, batch_id: int) -> None:
-            self._check_files(batch_id)
             frame.persist()  # otherwise the stages run once per output table
             try:
                 is_of = [F.count_if(F.col("of") == name) for name in ("operations", "events")]

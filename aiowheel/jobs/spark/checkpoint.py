@@ -56,7 +56,7 @@ class Checkpoint:
         of_spark = self.folder / "metadata"
         if of_spark.exists():
             _settings_in(of_spark)  # Spark's own error would not name the damaged file
-        if (self.folder / "ended").exists():
+        if self._has_ended():
             raise BadInputError(
                 f"{self.folder}: this stream has been flushed: choose another --checkpoint and "
                 "--out for what came later"
@@ -97,7 +97,7 @@ class Checkpoint:
         """
         if not self._settings.exists():
             raise BadInputError(f"{self.folder}: no checkpoint of a stream")
-        if (self.folder / "ended").exists():
+        if self._has_ended():
             raise BadInputError(f"{self.folder}: this stream has been flushed already")
         _write(self.folder / "flush-request", "")
 
@@ -125,6 +125,9 @@ class Checkpoint:
     def end(self) -> None:
         """Record that the flush is processed: the stream cannot be continued."""
         _write(self.folder / "ended", "")
+
+    def _has_ended(self) -> bool:
+        return (self.folder / "ended").exists()
 
     @property
     def _settings(self) -> Path:

@@ -15,9 +15,9 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from aiowheel._outputs import BATCH_PREFIX
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.spark.layout import RowTime, in_few_parts, write_files
-from aiowheel.jobs.spark.sinks import PREFIX
 from aiowheel.jobs.spark.uris import Folder
 from aiowheel.jobs.spark.values import ddl
 
@@ -59,7 +59,7 @@ class HadoopFolders:
 
         Cost: one action on *frame*.
         """
-        path = f"{self.folder.path}/{PREFIX}{batch_id:06d}"
+        path = f"{self.folder.path}/{BATCH_PREFIX}{batch_id:06d}"
         if exists(frame.sparkSession, f"{path}/{_WHOLE}"):
             return frame.count()  # a stateful query must process every batch, written or not
         place = Folder(path, self.folder.scheme)
@@ -115,7 +115,7 @@ def _batches(spark: SparkSession, folder: Folder) -> list[str]:
     if not system.exists(path):
         return []
     names = [status.getPath().getName() for status in system.listStatus(path)]
-    return [f"{folder.path}/{name}" for name in sorted(names) if name.startswith(PREFIX)]
+    return [f"{folder.path}/{name}" for name in sorted(names) if name.startswith(BATCH_PREFIX)]
 
 
 def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:

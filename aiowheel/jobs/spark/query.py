@@ -20,6 +20,7 @@ def start_query(
     phase: Phase,
     interval_ms: int,
     write: Callable[[DataFrame, int], object],
+    check_files: Callable[[set[str]], object] = lambda _files: None,
 ) -> StreamingQuery:
     """Start the query, or continue from the open checkpoint.
 
@@ -31,6 +32,7 @@ def start_query(
         interval_ms: The time between the starts of two micro-batches while input may arrive.
         write: Called with the rows of each micro-batch and its number, after checking that the
             micro-batch's files exist: a missing file ends the query with an error.
+        check_files: Called before *write* with these files, as `files_of_batch` returns them.
 
     Raises:
         BadInputError: A setting of the session would make the result wrong, or its release has a
@@ -40,7 +42,7 @@ def start_query(
 
     def checked(frame: DataFrame, batch_id: int) -> None:
         if phase is not Phase.FINISH:
-            refuse_missing_files(frame.sparkSession, checkpoint.folder, batch_id)
+            check_files(refuse_missing_files(frame.sparkSession, checkpoint.folder, batch_id))
         write(frame, batch_id)
 
     return (

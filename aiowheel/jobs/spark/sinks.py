@@ -18,11 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from aiowheel._outputs import whole_file
+from aiowheel._outputs import BATCH_PREFIX, whole_file
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.jobs.spark.layout import RowTime, in_few_parts, write_files
 
-PREFIX = "batch_id="  #: prefix of the name of a batch's folder
 #: A file with the stream's id; readers of Parquet ignore names that begin like this.
 OWNER = "_aiowheel_stream"
 
@@ -55,7 +54,8 @@ class BatchFolders:
         self._is_claimed = False
         owner = self._owner()
         is_new = not (checkpoint / "commits").exists()
-        if self._is_foreign(owner) or (owner is None and is_new and _holds_rows(folder)):
+        is_taken = is_new and _holds_rows(folder) if owner is None else owner != self._stream()
+        if is_taken:
             raise self._refusal()
 
     def write(self, frame: DataFrame, batch_id: int) -> int:
@@ -70,25 +70,21 @@ class BatchFolders:
         Cost: one action on *frame*.
         """
         self._claim()
-        place = self.folder / f"{PREFIX}{batch_id:06d}"
+        place = self.folder / f"{BATCH_PREFIX}{batch_id:06d}"
         with in_few_parts(frame, self._time) as (rows, by):
             return replace_folder(rows, place, by)
 
     def _claim(self) -> None:
-        stream = self._stream()
-        if self._is_claimed or stream is None:
+        if self._is_claimed or (stream := self._stream()) is None:
             return
         owner = self._owner()
-        if self._is_foreign(owner):
+        if owner not in {None, stream}:
             raise self._refusal()
         if owner is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             with whole_file(self.folder / OWNER) as file:
                 file.write(stream)
         self._is_claimed = True
-
-    def _is_foreign(self, owner: str | None) -> bool:
-        return owner not in {None, self._stream()}
 
     def _owner(self) -> str | None:
         try:
@@ -111,7 +107,7 @@ class BatchFolders:
 
 
 def _holds_rows(folder: Path) -> bool:
-    return any(True for pattern in (f"{PREFIX}*", "*.parquet") for _ in folder.glob(pattern))
+    return any(folder.glob(f"{BATCH_PREFIX}*")) or any(folder.glob("*.parquet"))
 
 
 def replace_folder(frame: DataFrame, place: Path, by: Sequence[str] = ()) -> int:
@@ -175,7 +171,9 @@ def check_rows_in(folder: Path, place: Path, written: int) -> None:
 
 def batch_folders(folder: Path) -> Iterator[Path]:
     """Yield the finished folders in *folder*, in the order of their numbers."""
-    yield from sorted(folder.glob(f"{PREFIX}*"), key=lambda path: int(path.name[len(PREFIX) :]))
+    yield from sorted(
+        folder.glob(f"{BATCH_PREFIX}*"), key=lambda path: int(path.name[len(BATCH_PREFIX) :])
+    )
 
 
 def read_batches(folder: Path, schema: pa.Schema) -> pa.Table:

@@ -18,8 +18,8 @@ from aiowheel.errors import AiowheelError
 from aiowheel.jobs.spark.hadoop import exists
 
 
-def refuse_missing_files(spark: SparkSession, checkpoint: Path, batch_id: int) -> None:
-    """Check that the files of a micro-batch exist before it is processed.
+def refuse_missing_files(spark: SparkSession, checkpoint: Path, batch_id: int) -> set[str]:
+    """Return the files of a micro-batch, after checking that they exist; see `files_of_batch`.
 
     Raises:
         AiowheelError: Files are missing, or a file of the checkpoint is damaged.
@@ -34,6 +34,7 @@ def refuse_missing_files(spark: SparkSession, checkpoint: Path, batch_id: int) -
             f"{missing[0]}{more}: was there when Spark listed the folder, and is gone before it "
             "was read: put it back, or an empty file in its place to go on without its rows"
         )
+    return files
 
 
 def _is_there(spark: SparkSession, file: str) -> bool:
