@@ -10,7 +10,7 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from http import HTTPStatus
 from typing import Any, Self, cast
 
@@ -34,8 +34,9 @@ _LEAST_DELAY, _MOST_DELAY = 0.1, 5.0  # seconds before a failed request is repea
 _NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~:-]+")
 _TOKEN = re.compile("[!-~]+")
 _MOST_PORT = 65_535
-_PAGE = frozenset({"epoch", "version", "missed", "reset", "messages"})
-_RECEIPT = frozenset({"epoch", "version", "woken"})
+_PAGE = {"epoch": str, "version": int, "missed": int, "reset": bool, "messages": list}
+_MESSAGE = {"version": int, "data": object}
+_RECEIPT = {"epoch": str, "version": int, "woken": int}
 _RETRIED = frozenset(  # temporary failures of the service or of a proxy
     {
         HTTPStatus.TOO_MANY_REQUESTS,
@@ -181,7 +182,10 @@ class TopicClient:
                 reason = repr(error)
             else:
                 if answer.status_code == HTTPStatus.OK:
-                    return _fields(answer, _PAGE)
+                    page = _fields(answer, _PAGE)
+                    if not all(_has(each, _MESSAGE) for each in page["messages"]):
+                        raise _refusal(answer)
+                    return page
                 if answer.status_code not in _RETRIED:
                     raise _refusal(answer)
                 reason = str(_refusal(answer))
@@ -207,23 +211,31 @@ def _is_service(url: str) -> bool:
     except httpx.InvalidURL:
         return False
     is_place = bool(parsed.host) and (parsed.port or 0) <= _MOST_PORT
-    is_whole = not parsed.query and not parsed.fragment
+    is_whole = not parsed.query and not parsed.fragment and " " not in url
     return parsed.scheme in {"http", "https"} and is_place and is_whole
 
 
-def _fields(answer: httpx.Response, names: frozenset[str]) -> dict[str, Any]:
+def _fields(answer: httpx.Response, types: Mapping[str, type]) -> dict[str, Any]:
     """Return the JSON object of an answer.
 
     Raises:
-        TopicRefusedError: It is no object with these names: another program has answered.
+        TopicRefusedError: It is no object with these fields: another program has answered.
     """
     try:
         body = answer.json()
     except (ValueError, RecursionError):
         raise _refusal(answer) from None
-    if not isinstance(body, dict) or not names <= body.keys():
+    if not _has(body, types):
         raise _refusal(answer)
     return cast("dict[str, Any]", body)
+
+
+def _has(value: object, types: Mapping[str, type]) -> bool:
+    """Return whether *value* is a JSON object with fields of these names and types."""
+    if not isinstance(value, dict):
+        return False
+    fields = cast("dict[str, object]", value)
+    return all(name in fields and isinstance(fields[name], types[name]) for name in types)
 
 
 def _refusal(answer: httpx.Response) -> TopicRefusedError:

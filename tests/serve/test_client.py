@@ -223,7 +223,19 @@ async def test_a_refusal_is_raised() -> None:
 
 
 @virtual
-@pytest.mark.parametrize("text", ["<html>", "", "[1]", "null", '{"version": 1}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<html>",
+        "",
+        "[1]",
+        "null",
+        '{"version": 1}',
+        "[" * 100_000,
+        '{"epoch": 1, "version": "1", "missed": 0, "reset": false, "messages": []}',
+        '{"epoch": "e", "version": 1, "missed": 0, "reset": false, "messages": [{"data": 1}]}',
+    ],
+)
 async def test_the_answer_of_another_program_is_a_refusal(text: str) -> None:
     """For example that of a web server that has a page for every address."""
 
@@ -248,6 +260,7 @@ async def test_the_answer_of_another_program_is_a_refusal(text: str) -> None:
         "http://a:port",
         "http://a:99999",
         "http://a?b",
+        "http:// a",
     ],
 )
 def test_an_address_that_no_service_can_have_is_refused(url: str) -> None:
