@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
@@ -90,9 +91,11 @@ class Committer:
         self._wanted = asyncio.Event()
         self._draining = False  # the last commits are made
         self._closed = False
-        #: Held during each write to the store and while its results are applied, so that results
-        #: are applied in the order in which the store produced them.
-        self.lock = asyncio.Lock()
+        self._undelivered: tuple[list[_Job], list[Result]] | None = None  # of the last commit
+        # Held until the results of a write are applied, so that results are applied in the order in
+        # which the store produced them.
+        self._lock = asyncio.Lock()
+        self._others = 0  # tasks in `alone`
 
     def submit(
         self, operations: Sequence[Operation], convert: Callable[[list[Result]], T]
@@ -117,22 +120,48 @@ class Committer:
         self._jobs.append(job)
         self._wanted.set()
 
+    @asynccontextmanager
+    async def alone(self) -> AsyncGenerator[None]:
+        """Run the block while no commit runs and the results of all earlier ones are applied."""
+        self._others += 1
+        try:
+            async with self._lock:
+                yield
+        finally:
+            self._others -= 1
+
     async def run(self) -> None:
         """Commit until cancelled."""
         while True:
             await self._wanted.wait()
-            async with self.lock:
-                await self._commit_once()
+            await self._commit_some()
             if not self._jobs:
                 self._wanted.clear()
 
+    async def _commit_some(self) -> None:
+        """Commit until no operation is waiting, or another task waits to be `alone`."""
+        async with self._lock:
+            loop = asyncio.get_running_loop()
+            while True:
+                await self._commit_once()
+                if not self._jobs or self._others:
+                    self._deliver()
+                    return
+                # While the store executes the next commit, this process applies the results of the
+                # last one and wakes its callers.
+                loop.call_soon(self._deliver)
+
     async def _commit_once(self) -> None:
+        """Make one commit, and leave its results to `_deliver`."""
         jobs, operations = self._take()
         if not operations:
             return
         began = perf_counter_ns()
         try:
-            results = await self._execute(operations)
+            try:
+                results = await self._execute(operations)
+            finally:
+                self._deliver()  # the results of the commit before
         except StoreError as error:
             self._fail(jobs, error)
         except asyncio.CancelledError:
@@ -152,7 +181,7 @@ class Committer:
             self._counts.commits += 1
             self._counts.committed += len(operations)
             self._counts.commit_times.record(perf_counter_ns() - began)
-            self._deliver(jobs, results)
+            self._undelivered = jobs, results
 
     def _fail(self, jobs: Sequence[_Job], error: StoreError) -> None:
         """Report a commit that may have been made to `DurableTimers` and to the callers."""
@@ -180,12 +209,16 @@ class Committer:
                 jobs.append(job)
         return jobs, operations
 
-    def _deliver(self, jobs: Sequence[_Job], results: list[Result]) -> None:
-        """Apply results and pass them to the callers, one caller after the other.
+    def _deliver(self) -> None:
+        """Apply the results of the last commit and pass them to its callers, one after the other.
 
         A caller must act on its results before the results of later operations are applied. For
         example, the next occurrence of a timer comes before a change of that timer.
         """
+        if self._undelivered is None:
+            return
+        jobs, results = self._undelivered
+        self._undelivered = None
         apply = self._apply
         place = 0
         for job in jobs:
@@ -210,9 +243,8 @@ class Committer:
         """Return when all operations submitted so far were executed; called before `close`."""
         self._draining = True
         while self._jobs:
-            async with self.lock:
-                await self._commit_once()
-        async with self.lock:
+            await self._commit_some()
+        async with self.alone():
             return
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ class Leases:
         timer: Measures how long the leases last.
         clock: The store's clock; each answer corrects it.
         window: Reads and forgets partitions as they are gained and lost.
-        committer: Its lock keeps answers and commits in order.
+        committer: `alone` keeps answers and commits in order.
         lease: Seconds that a lease lasts.
         horizon_us: Microseconds from now that the window may reach before the next renewal but one.
         counts: Counts partitions gained and lost.
@@ -146,7 +146,7 @@ class Leases:
         Raises:
             StoreError: The store cannot be used.
         """
-        async with self._committer.lock:
+        async with self._committer.alone():
             give_up = self._to_give_up()
             sent = self._timer.time()
             with self._holding_fires():
@@ -254,7 +254,7 @@ class Leases:
         Raises:
             StoreError: The store cannot be used.
         """
-        async with self._committer.lock:
+        async with self._committer.alone():
             with self._holding_fires():
                 changes, is_free = await self._store.changes(self._owner)
             self._window.change(changes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -438,6 +438,81 @@ async def test_a_store_limits_the_operations_of_a_commit() -> None:
         )
         assert timers.statistics().commits == 5
     assert len(await store.rows()) == 200
+
+
+class Slow(MemoryStore):
+    """A store whose commits take a second each; "bad" as a name makes a commit fail."""
+
+    most_operations = 1
+
+    def __init__(self, began: Callable[[str], None]) -> None:
+        super().__init__()
+        self.began = began
+
+    async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
+        """Commit after a second."""
+        name = getattr(operations[0], "name", "")
+        self.began(name)
+        await asyncio.sleep(1)
+        if name == "bad":
+            raise StoreError("the connection was lost")
+        return await super().commit(owner, operations)
+
+
+async def test_results_are_applied_while_the_store_executes_the_next_commit() -> None:
+    """The store does not wait for that; a commit that fails does not change the order."""
+    log: list[tuple[str, int]] = []
+
+    def began(name: str) -> None:
+        log.append((f"begin {name}", timers.statistics().scheduled))
+
+    async def schedule(name: str) -> None:
+        try:
+            await timers.schedule(name, "h", due=DAY)
+        except StoreError:
+            log.append((f"failed {name}", timers.statistics().scheduled))
+        else:
+            log.append((f"end {name}", timers.statistics().scheduled))
+
+    async with timers_on(Slow(began), Log()) as timers:
+        start = now()
+        await asyncio.gather(*map(schedule, ("a", "b", "bad", "c")))
+        assert now() - start == 4
+
+    assert log == [
+        ("begin a", 0),
+        ("begin b", 0),
+        ("end a", 1),
+        ("begin bad", 1),
+        ("end b", 2),
+        ("begin c", 2),
+        ("failed bad", 2),
+        ("end c", 3),
+    ]
+
+
+async def test_leases_are_renewed_while_commits_never_pause() -> None:
+    """A renewal waits for one commit at most, so that the process keeps its timers."""
+    log = Log()
+    done = asyncio.Event()
+
+    async def schedule(place: int) -> None:
+        number = 0
+        while not done.is_set():
+            number += 1
+            await timers.schedule(f"{place} {number}", "h", due=DAY)
+
+    async with timers_on(Slow(lambda _: None), log, lease=6) as timers:
+        await timers.schedule("due", "h", due=60 * SECOND)
+        start = now()
+        load = [asyncio.create_task(schedule(place)) for place in range(3)]
+        await asyncio.sleep(70)
+        done.set()
+        await asyncio.gather(*load)
+
+        assert log.names == ["due"]
+        assert log.times[0] - start < 60.01
+        assert timers.statistics().commits > 65
 
 
 async def test_only_the_window_is_in_memory() -> None:
