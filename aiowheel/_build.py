@@ -173,6 +173,8 @@ def _reason_without_extensions() -> str:
 
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return "this Python is free-threaded, for which the modules are not compiled"
+    if os.path.exists(f"{_ROOT}/hatch_build.py"):  # noqa: PTH110 - as above
+        return "these are the sources of a checkout, which were not compiled"
     return "this install has no compiled modules (no C compiler when it was built?)"
 
 

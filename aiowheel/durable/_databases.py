@@ -38,7 +38,8 @@ def checked_tables(found: Mapping[str, int], version: int, partitions: int | Non
     """
     if found.get("version") != version:
         raise StoreVersionError(
-            f"the tables must be of version {version}, got {found.get('version')}"
+            f"the tables must be of version {version}, got {found.get('version')}: use the "
+            "release that made them, or drop the tables"
         )
     stored = found.get("partitions")
     if not isinstance(stored, int) or not 1 <= stored <= MOST_PARTITIONS:

@@ -12,10 +12,9 @@ pytestmark = pytest.mark.one_build
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs/reference").glob("*.md"))
-GUIDES = sorted((ROOT / "docs/how-to").glob("*.md"))  # one shows the transforms for Spark
 ENTRIES = [
     name
-    for page in [*PAGES, *GUIDES]
+    for page in PAGES
     for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
 ]
 
