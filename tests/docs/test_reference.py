@@ -13,9 +13,7 @@ pytestmark = pytest.mark.one_build
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs/reference").glob("*.md"))
 ENTRIES = [
-    name
-    for page in PAGES
-    for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
+    name for page in PAGES for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
 ]
 
 
