@@ -9,13 +9,16 @@ from contextlib import asynccontextmanager
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
-from aiowheel.durable._operations import Operation, Result
+from aiowheel.durable._operations import Operation, Put, Result
 from aiowheel.durable._statistics import Counts
 from aiowheel.durable._store import Store
 from aiowheel.errors import BadRowError, DurableTimersClosedError, StoreError
 
 #: The most operations of one call; `schedule_many` writes pieces of this size.
 MOST_OPERATIONS = 1000
+#: The bytes of payloads after which a commit takes no more operations: PostgreSQL refuses a message
+#: of a gigabyte, and other calls wait for the commit.
+MOST_BYTES = 2**25
 
 T = TypeVar("T")
 Done = Callable[[Result], None]
@@ -198,12 +201,13 @@ class Committer:
         """Return jobs for one commit, and their operations."""
         jobs: list[_Job] = []
         operations: list[Operation] = []
-        most = self._store.most_operations
-        while self._jobs:
+        most, size = self._store.most_operations, 0
+        while self._jobs and size < MOST_BYTES:
             job = self._jobs[0]
             if operations and len(operations) + len(job.operations) > most:
                 break
             self._jobs.popleft()
+            size += sum([len(each.payload) for each in job.operations if isinstance(each, Put)])
             if job.future is None or not job.future.cancelled():
                 operations.extend(job.operations)
                 jobs.append(job)

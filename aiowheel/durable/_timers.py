@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -21,7 +21,7 @@ from aiowheel._printable import is_unicode
 from aiowheel._types import Count, Delay
 from aiowheel._units import checked_seconds
 from aiowheel.durable._clock import StoreClock
-from aiowheel.durable._committer import MOST_OPERATIONS, Committer
+from aiowheel.durable._committer import MOST_BYTES, MOST_OPERATIONS, Committer
 from aiowheel.durable._instants import Due, due_to_us, to_datetime
 from aiowheel.durable._leases import Leases
 from aiowheel.durable._operations import (
@@ -378,7 +378,7 @@ class DurableTimers:
     async def schedule_many(
         self, timers: Iterable[NewTimer], *, if_exists: IfExists = "replace"
     ) -> int:
-        """Write many timers in commits of 1,000; return how many were written.
+        """Write many timers in commits of 1,000 or of 32 MiB; return how many were written.
 
         This is much faster than one call of `schedule` for each timer. The iterable is read one
         commit ahead.
@@ -401,10 +401,7 @@ class DurableTimers:
         upcoming: asyncio.Future[list[Result]] | None = None
         while True:
             try:
-                puts = [
-                    self._put_of(*(each if type(each) is NewTimer else NewTimer(*each)), if_exists)
-                    for each in islice(source, MOST_OPERATIONS)
-                ]
+                puts = self._next_puts(source, if_exists)
             except Exception:
                 if upcoming is not None:
                     await upcoming
@@ -425,6 +422,18 @@ class DurableTimers:
         if errors:
             raise ExceptionGroup(f"{len(errors)} timers were not written", errors)
         return written
+
+    def _next_puts(self, source: Iterator[NewTimer], if_exists: str) -> list[Put]:
+        """Take timers for one commit."""
+        puts: list[Put] = []
+        size = 0
+        for each in islice(source, MOST_OPERATIONS):
+            put = self._put_of(*(each if type(each) is NewTimer else NewTimer(*each)), if_exists)
+            puts.append(put)
+            size += len(put.payload)
+            if size >= MOST_BYTES:
+                break
+        return puts
 
     async def schedule_in(
         self,

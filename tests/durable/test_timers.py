@@ -440,6 +440,21 @@ async def test_a_store_limits_the_operations_of_a_commit() -> None:
     assert len(await store.rows()) == 200
 
 
+async def test_a_commit_is_limited_by_its_bytes() -> None:
+    """PostgreSQL refuses a message of a gigabyte, so large payloads take several commits."""
+    payload = bytes(10 * 2**20)
+    async with DurableTimers(MemoryStore()) as timers:
+        calls = [timers.schedule(f"{n}", "h", due=DAY, payload=payload) for n in range(8)]
+        assert all(await asyncio.gather(*calls))
+        assert timers.statistics().commits == 2
+        large = (NewTimer(f"large {n}", "h", DAY, payload) for n in range(8))
+        assert await timers.schedule_many(large) == 8
+        assert timers.statistics().commits == 4
+        small = (NewTimer(f"small {n}", "h", DAY) for n in range(8))
+        assert await timers.schedule_many(small) == 8
+        assert timers.statistics().commits == 5
+
+
 class Slow(MemoryStore):
     """A store whose commits take a second each; "bad" as a name makes a commit fail."""
 
