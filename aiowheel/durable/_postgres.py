@@ -3,7 +3,8 @@
 One connection writes, one reads and one listens. Each is opened when it is needed, and again after
 an error. An owner that stops during a commit would keep its locks, so the server ends a transaction
 that is idle for two seconds. A commit that waits for a user's transaction locks out the renewals of
-all processes, so it waits for five seconds at most. Rows are locked in the order of their partition
+all processes, so it waits for two seconds at most; while that transaction is open, the operations
+on its timers are committed apart from the others. Rows are locked in the order of their partition
 or name, so that two processes cannot deadlock.
 """
 
@@ -28,6 +29,7 @@ from aiowheel.durable._operations import (
     Operation,
     Placed,
     Put,
+    Redrive,
     Result,
     Row,
     Settle,
@@ -49,7 +51,7 @@ _COMMAND_SECONDS = 10.0
 _SETTINGS = {
     "application_name": "aiowheel durable",
     "idle_in_transaction_session_timeout": "2000",
-    "lock_timeout": "5000",
+    "lock_timeout": "2000",
     "jit": "off",  # it takes longer than each of these statements
 }
 _BAD_ROW = (
@@ -68,12 +70,18 @@ _UNUSABLE = (
     OSError,
     TimeoutError,
 )
+#: Seconds without a held timer after which all operations share a commit again.
+_APART_SECONDS = 10.0
 _TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 _TRIES = 3
 #: Commits that expect taken names, after one met some. The server logs an error for each commit
 #: that meets a taken name unexpectedly.
 _UPSERTS_AFTER_A_TAKEN_NAME = 1000
 _RECONNECT_SECONDS = 0.5
+
+
+class _HeldError(StoreError):
+    """Another transaction holds a row for longer than `lock_timeout`."""
 
 
 class PostgresStore(Store):
@@ -105,6 +113,7 @@ class PostgresStore(Store):
         self._reader = _Connection(self._dsn)
         self._listening: LastingTask | None = None
         self._upserts_left = 0  # commits of puts until names are expected to be new again
+        self._apart_until = 0.0  # on the loop's clock; see `_commit_apart`
 
     async def open(self, *, create: bool = True) -> None:
         """Connect, and create the tables if there are none."""
@@ -158,6 +167,50 @@ class PostgresStore(Store):
     # --- writing ------------------------------------------------------------------------------
 
     async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
+        """Execute the operations in one transaction, without those on timers held elsewhere."""
+        if asyncio.get_running_loop().time() < self._apart_until:
+            return await self._commit_apart(owner, operations)
+        try:
+            return await self._commit(owner, operations)
+        except _HeldError as error:
+            if len(operations) == 1:
+                return [error]
+            if not await self._held(operations):
+                raise
+        return await self._commit_apart(owner, operations)
+
+    async def _held(self, operations: Sequence[Operation]) -> set[str]:
+        """Return the names of the operations' timers that other transactions hold."""
+        names = {each.name for each in operations if not isinstance(each, Redrive)}
+        held = await self._writer.run(partial(statements.held_elsewhere, names=list(names)))
+        if held:
+            self._apart_until = asyncio.get_running_loop().time() + _APART_SECONDS
+        return held
+
+    async def _commit_apart(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
+        """Commit while other transactions hold timers; only operations on these timers fail.
+
+        A settlement of such a timer fails at once, because its process sends it again. Other
+        operations wait for the timer, each in a commit of its own.
+        """
+        held = await self._held(operations)
+        is_free = [isinstance(each, Redrive) or each.name not in held for each in operations]
+        free = [each for each, is_one in zip(operations, is_free, strict=True) if is_one]
+        committed = iter(await self._commit(owner, free) if free else ())
+        results: list[Result] = []
+        for operation, is_one in zip(operations, is_free, strict=True):
+            if is_one:
+                results.append(next(committed))
+            elif isinstance(operation, Settle):
+                results.append(StoreError("PostgreSQL: another transaction holds the timer"))
+            else:
+                try:
+                    results += await self._commit(owner, [operation])
+                except _HeldError as error:
+                    results.append(error)
+        return results
+
+    async def _commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
         """Execute the operations in one transaction; a list of plain puts takes one statement."""
         puts = statements.as_puts(operations)
         if puts is not None:
@@ -312,6 +365,8 @@ class _Connection:
             return await call(self._connection)
         except (*_TRY_AGAIN, StoreError):
             raise
+        except asyncpg.LockNotAvailableError as error:
+            raise _HeldError(f"PostgreSQL: {error}") from error
         except _BAD_ROW as error:
             raise BadRowError(f"PostgreSQL: {error}") from error
         except _UNUSABLE as error:

@@ -391,8 +391,9 @@ class DurableTimers:
             TypeError, ValueError: A timer has a wrong argument; the timers of earlier commits are
                 written. The same holds for an error of the iterable.
             StoreError: The store cannot be used; some of the timers may be written.
-            ExceptionGroup: Some timers were refused; the group has a `TimerExistsError` or a
-                `BadRowError` for each. All other timers are written.
+            ExceptionGroup: Some timers were refused; the group has a `TimerExistsError`, a
+                `BadRowError` or, for a timer that another transaction holds, a `StoreError` for
+                each. All other timers are written.
         """
         self._check_open()
         written = 0
@@ -530,6 +531,8 @@ class DurableTimers:
 
     def _is_cancelled(self, results: list[Result]) -> bool:
         (removed,) = results
+        if isinstance(removed, Exception):
+            raise removed
         return (
             isinstance(removed, Removed)
             and removed.is_final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
@@ -260,13 +261,60 @@ async def test_a_long_transaction_of_the_user_does_not_stop_the_renewals(databas
     put = Put("a", "h", 0, b"")
     async with connection.transaction():
         await store.put_in(connection, put)
+        (result,) = await store.commit("one", [put])
+        assert isinstance(result, StoreError)
         with pytest.raises(StoreError, match="lock timeout"):
-            await store.commit("one", [put])
+            await store.commit("one", [put, Put("b", "h", 0, b"")])
 
         assert (await store.renew("one", lease_us=10**7, horizon_us=0)).epochs == {0: 1}
 
     await connection.close()
     await store.close()
+
+
+@pytest.mark.slow
+async def test_a_long_transaction_of_the_user_delays_only_its_timer(database: str) -> None:
+    """The process cannot acknowledge the fire of that timer; its other timers fire in time."""
+    timers = DurableTimers(PostgresStore(database))
+    late: dict[str, float] = {}
+
+    @timers.handler("h")
+    def handle(fire: Fire) -> None:
+        late.setdefault(fire.name, (timers.now() - fire.due).total_seconds())
+
+    async def delay_of(call: Awaitable[bool]) -> float:
+        began = asyncio.get_running_loop().time()
+        assert await call
+        return asyncio.get_running_loop().time() - began
+
+    connection = await connected(database)
+    async with timers:
+        await timers.schedule("held", "h", due=timedelta(seconds=0.2))
+        await timers.schedule("moved", "h", due=FAR)
+        transaction = connection.transaction()
+        await transaction.start()
+        await timers.schedule_in(connection, "held", "h", due=FAR)
+        await timers.schedule_in(connection, "moved", "h", due=FAR)
+        await until(lambda: "held" in late)
+        await timers.schedule("early", "h", due=NOW)  # waits with the acknowledgement, and ends it
+        for number in range(10):
+            await timers.schedule(f"t{number}", "h", due=timedelta(seconds=0.1 * number))
+        delays = [
+            await delay_of(timers.schedule(f"far {number}", "h", due=FAR)) for number in range(50)
+        ]
+        calls = [timers.reschedule("moved", FAR), timers.cancel("moved"), timers.cancel("far 1")]
+        moved, cancelled, other = await asyncio.gather(*calls, return_exceptions=True)
+        await until(lambda: len(late) == 12)
+        await transaction.rollback()
+        await until(lambda: not timers.statistics().in_flight)
+
+        assert max(delays) < 1
+        assert isinstance(moved, StoreError)
+        assert isinstance(cancelled, StoreError)
+        assert other is True
+        assert timers.statistics().acknowledged == 12
+        assert await timers.get("held") is None
+    await connection.close()
 
 
 async def test_a_prefix_is_found_in_a_database_without_an_encoding(postgres: str) -> None:
