@@ -64,14 +64,28 @@ COMMANDS = {
 }
 
 
-def section(path: Path) -> list[str]:
-    """Return the tables and verdicts of one run, in Markdown."""
-    run: dict[str, Any] = json.loads(path.read_bytes())
+#: The arguments that tell two runs of one program apart, in a heading.
+TITLED = ("only", "keys", "completion")
+
+
+def heading(run: dict[str, Any], first: dict[str, Any]) -> str:
+    """Return the heading of a run; *first* is the page's first run of the same program."""
+    arguments: dict[str, Any] = run["arguments"]
+    others = [
+        f"{name} {arguments[name]}"
+        for name in TITLED
+        if arguments.get(name) != first["arguments"].get(name)
+    ]
+    return f"## {run['program']}: {', '.join(others)}" if others else f"## {run['program']}"
+
+
+def section(run: dict[str, Any], first: dict[str, Any]) -> list[str]:
+    """Return the tables and verdicts of a run, in Markdown; *first* as for `heading`."""
     machine: dict[str, Any] = run["machine"]
     arguments = ", ".join(f"{name} {value}" for name, value in run["arguments"].items() if value)
     load = f"load {machine['load']} when it began, {machine['at'][:10]}."
     lines = [
-        f"## {run['program']}",
+        heading(run, first),
         "",
         f"`{COMMANDS[run['program']]}` with {arguments}.",
         f"{machine['python']}, {machine['build']} build, uvloop {machine['uvloop']},",
@@ -93,8 +107,10 @@ def section(path: Path) -> list[str]:
 def main() -> None:
     """Print the page."""
     print(INTRODUCTION)
+    first: dict[str, dict[str, Any]] = {}
     for name in sys.argv[1:]:
-        print("\n".join(section(Path(name))))
+        run: dict[str, Any] = json.loads(Path(name).read_bytes())
+        print("\n".join(section(run, first.setdefault(run["program"], run))))
 
 
 if __name__ == "__main__":

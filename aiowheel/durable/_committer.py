@@ -207,10 +207,13 @@ class Committer:
             if operations and len(operations) + len(job.operations) > most:
                 break
             self._jobs.popleft()
-            size += sum([len(each.payload) for each in job.operations if isinstance(each, Put)])
-            if job.future is None or not job.future.cancelled():
-                operations.extend(job.operations)
+            if job.future is None:  # a settlement, which has no payload
+                operations += job.operations
                 jobs.append(job)
+            elif not job.future.cancelled():
+                operations += job.operations
+                jobs.append(job)
+                size += sum([len(each.payload) for each in job.operations if isinstance(each, Put)])
         return jobs, operations
 
     def _deliver(self) -> None:

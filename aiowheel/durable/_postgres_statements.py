@@ -100,7 +100,8 @@ _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _INSERT: Final = (
     "INSERT INTO aiowheel_timers AS t "
     "(name, handler, part, due_us, gen, attempt, recurrence, payload) "
-    "SELECT name, handler, part, due_us, 1, 0, recurrence, payload FROM unnest"
+    "SELECT name, coalesce(handler, ($2::text[])[1]), part, due_us, 1, 0, recurrence, payload "
+    "FROM unnest"
     "($1::text[], $2::text[], $3::integer[], $4::bigint[], $5::text[], $6::bytea[]) "
     "AS new (name, handler, part, due_us, recurrence, payload)"
 )
@@ -392,9 +393,17 @@ _name_of: Final = itemgetter(0)
 
 
 def _columns(puts: Sequence[Put], partitions: int) -> list[Sequence[Any]]:
-    """Return the arguments of an INSERT."""
+    """Return the arguments of `_INSERT`, in which `unnest` fills shorter arrays with NULL.
+
+    The driver takes as long for an element as PostgreSQL for the insertion of its column. Therefore
+    a handler that all timers share is sent once, and recurrences are sent only if there are any.
+    """
     names, handlers, dues, payloads, recurrences, _ = zip(*puts, strict=True)
     parts = [part_of(name, partitions) for name in names]
+    if handlers.count(handlers[0]) == len(handlers):
+        handlers = handlers[:1]
+    if not any(recurrences):
+        recurrences = ()
     return [names, handlers, parts, dues, recurrences, payloads]
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.figures import heading
+
 pytestmark = pytest.mark.one_build
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +46,30 @@ def test_a_front_page_shows_measured_figures(name: str) -> None:
                 else:
                     found = f"{number} " in by_hand
                 assert found, f"{what}, {contender}: {number} was not measured"
+
+
+def test_no_two_runs_have_one_heading() -> None:
+    """A reader finds each run in the table of contents, and a link leads to it."""
+    page = (ROOT / "docs/explanation/figures.md").read_text("utf-8")
+    headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
+
+    assert sorted(set(headings)) == sorted(headings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"only": None, "keys": 1}, "## timer"),
+        ({"only": "churn", "keys": 1}, "## timer: only churn"),
+    ],
+)
+def test_a_heading_tells_what_differs_from_the_first_run(
+    arguments: dict[str, object], expected: str
+) -> None:
+    """Arguments that both runs have in common are left out."""
+    first = {"program": "timer", "arguments": {"only": None, "keys": 1}}
+
+    assert heading({"program": "timer", "arguments": arguments}, first) == expected
 
 
 def names(cell: str) -> list[str]:
