@@ -384,7 +384,7 @@ class Statements:
             return placed
         await self._connection.execute("DELETE FROM aiowheel_dead WHERE id = $1", dead.id)
         await self._connection.execute(
-            "UPDATE aiowheel_timers SET fire_id = $1 WHERE id = $2", dead.fire_id, placed.row.id
+            "UPDATE aiowheel_timers SET fire_id = $1 WHERE name = $2", dead.fire_id, placed.row.name
         )
         return Placed(placed.row._replace(fire_id=dead.fire_id), is_new=True)
 

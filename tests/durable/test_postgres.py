@@ -21,7 +21,18 @@ from aiowheel.durable import (
     StoreError,
 )
 from aiowheel.durable import _postgres_statements as statements
-from aiowheel.durable._operations import Cancel, Placed, Put, Result
+from aiowheel.durable._operations import (
+    Cancel,
+    Cursor,
+    IfExists,
+    Move,
+    Operation,
+    Placed,
+    Put,
+    Redrive,
+    Result,
+    Settle,
+)
 from aiowheel.errors import TimerExistsError
 
 from .links import Fired, refuse_a_second_use, share_and_take_over, until
@@ -331,3 +342,50 @@ async def test_a_prefix_is_found_in_a_database_without_an_encoding(postgres: str
     await connection.execute("DROP DATABASE bytes WITH (FORCE)")
     await connection.close()
     assert names == ["\u00e9t\u00e9"]
+
+
+async def test_no_statement_reads_the_whole_table(database: str) -> None:
+    """Without an index, each statement would take longer the more timers are pending."""
+    store = PostgresStore(database, partitions=1)
+    await store.open()
+    connection = await connected(database)
+    await connection.execute("SET enable_seqscan = off")  # then only without any index
+    queries: list[Any] = []
+    modes: tuple[IfExists, ...] = ("replace", "keep", "error", "revise")
+    operations: tuple[Operation, ...] = (
+        *(Put(mode, "h", 0, b"", None, mode) for mode in modes),
+        *(Move("keep", 1), Cancel("keep")),
+        Settle(1, "replace", 1, 0, 0, 5, 2, 1, 1, error="boom", attempts=1),
+        Settle(1, "replace", 2, 0, 0),
+        Redrive(1),
+    )
+    with connection.query_logger(queries.append):
+        async with connection.transaction():
+            for operation in operations:
+                statement = statements.Statements(connection, "me", 1)
+                await statement.lock([operation])
+                assert await statement.execute_all([operation]) != ["gone"]
+                await statement.leave()
+            await statements.get(connection, "a")
+            await statements.rows(connection, "", "a", 10)
+            await statements.page(connection, [Cursor(0, 0, 0)], 10, 10)
+            await statements.renew(connection, "other", 1, 1, ())
+            await statements.changes(connection, "other")
+        for mode in modes:
+            puts = [Put(mode, "h", 0, b"", None, mode)]
+            await statements.put_alone(connection, "me", 1, puts, are_new=False)
+        puts = [Put("new", "h", 0, b"")]
+        await statements.put_alone(connection, "me", 1, puts, are_new=True)
+        await asyncio.sleep(0)  # the driver passes the queries on in the next turn
+    read = [query for query in queries if " aiowheel_timers " in query.query]
+    plans = [await connection.fetch(f"EXPLAIN {each.query}", *each.args) for each in read]
+    await connection.close()
+    await store.close()
+
+    assert len({each.query for each in read}) >= 16
+    scans = [
+        each.query
+        for each, plan in zip(read, plans, strict=True)
+        if any("Seq Scan on aiowheel_timers" in line for (line,) in plan)
+    ]
+    assert scans == []
