@@ -50,6 +50,8 @@ _CHANNEL = "aiowheel_timers"
 _COMMAND_SECONDS = 10.0
 _SETTINGS = {
     "application_name": "aiowheel durable",
+    # Each statement must see what was committed while it waited for a lock.
+    "default_transaction_isolation": "read committed",
     "idle_in_transaction_session_timeout": "2000",
     "lock_timeout": "2000",
     "jit": "off",  # it takes longer than each of these statements

@@ -143,6 +143,30 @@ async def test_a_renewal_returns_the_clock_after_its_commit(database: str) -> No
     assert leased.now_us >= float(before) * 1e6 + 100_000
 
 
+async def test_a_database_that_is_serializable_by_default_serves_the_store(database: str) -> None:
+    """In a serializable transaction, concurrent calls would fail with errors of serialization."""
+    connection = await connected(database)
+    level = "default_transaction_isolation = 'serializable'"
+    await connection.execute(f"ALTER DATABASE {database.rpartition('/')[2]} SET {level}")
+    store = PostgresStore(database)
+    await store.open()
+    await connection.execute(
+        "CREATE TABLE levels (level text);"
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN INSERT INTO levels VALUES (current_setting(''transaction_isolation'')); "
+        "RETURN NULL; END';"
+        "CREATE TRIGGER note AFTER INSERT OR DELETE ON aiowheel_timers "
+        "FOR EACH ROW EXECUTE FUNCTION note()"
+    )
+    await store.commit("me", [Put("a", "h", 0, b"")])
+    await store.commit("me", [Cancel("a")])
+    levels = await connection.fetch("SELECT level FROM levels")
+    await store.close()
+    await connection.close()
+
+    assert [level for (level,) in levels] == ["read committed"] * 2
+
+
 async def test_a_store_object_serves_one_durable_timers(database: str) -> None:
     """A second one is refused while the first is open, and does not close its connections."""
     await refuse_a_second_use(PostgresStore(database))
