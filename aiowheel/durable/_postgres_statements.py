@@ -151,7 +151,8 @@ _BURY: Final = (
 _ACKNOWLEDGE: Final = (
     "DELETE FROM aiowheel_timers AS t "
     "USING unnest($1::text[], $2::bigint[], $3::bigint[]) AS wanted (name, id, gen) "
-    "WHERE t.name = wanted.name AND t.id = wanted.id AND t.gen = wanted.gen RETURNING t.id"
+    "WHERE t.name = wanted.name AND t.id = wanted.id AND t.gen = wanted.gen "
+    "RETURNING t.id, t.gen"
 )
 _AGAIN: Final = (
     "UPDATE aiowheel_timers SET due_us = $1, gen = $2, attempt = $3, first_due_us = $4, "
@@ -338,12 +339,12 @@ class Statements:
             [each.id for each in current],
             [each.gen for each in current],
         )
-        deleted = {timer for (timer,) in records}
+        deleted = set(map(tuple, records))  # two generations of one timer may end in one commit
         return [
             "stale"
             if is_any_stale and self._is_stale(each)
             else "done"
-            if each.id in deleted
+            if (each.id, each.gen) in deleted
             else "gone"
             for each in settles
         ]

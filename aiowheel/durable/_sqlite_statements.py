@@ -324,16 +324,17 @@ class Statements:
     def _cancel_many(self, cancels: list[Cancel]) -> list[Result]:
         """Delete timers with different names in two statements."""
         known = self._named([cancel.name for cancel in cancels])
-        self._delete(json.dumps([timer for timer, *_ in known.values()]))
+        self._delete(json.dumps(list(known.values())))
         return [
             self._removed(*known[cancel.name]) if cancel.name in known else None
             for cancel in cancels
         ]
 
-    def _delete(self, ids: str) -> None:
-        """Delete the timers with these ids, a list in JSON."""
+    def _delete(self, timers: str) -> None:
+        """Delete timers, given as a list in JSON of lists that begin with an id."""
         self._cursor.execute(
-            "DELETE FROM aiowheel_timers WHERE id IN (SELECT value FROM json_each(?))", (ids,)
+            "DELETE FROM aiowheel_timers WHERE id IN (SELECT value ->> 0 FROM json_each(?))",
+            (timers,),
         )
 
     def _removed(self, timer: int, gen: int, part: int, due_us: int) -> Removed:
@@ -357,18 +358,19 @@ class Statements:
         is_any_stale = len(current) < len(settles)
         # The join starts with the wanted ids, because an IN of pairs would read the whole table.
         ((found,),) = self._cursor.execute(
-            "SELECT json_group_array(t.id) FROM json_each(?) AS wanted "
+            "SELECT json_group_array(json_array(t.id, t.gen)) FROM json_each(?) AS wanted "
             "CROSS JOIN aiowheel_timers AS t "
             "ON t.id = wanted.value ->> 0 AND t.gen = wanted.value ->> 1",
             (json.dumps([(each.id, each.gen) for each in current]),),
         ).fetchall()
-        deleted = set(json.loads(found))
+        # Two generations of one timer may end in one commit.
+        deleted = {(timer, gen) for timer, gen in json.loads(found)}
         self._delete(found)
         return [
             "stale"
             if is_any_stale and self._parts[each.part][1] != each.epoch
             else "done"
-            if each.id in deleted
+            if (each.id, each.gen) in deleted
             else "gone"
             for each in settles
         ]

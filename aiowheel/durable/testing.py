@@ -210,6 +210,20 @@ class StoreContract:
             )
             assert await store.get("a") == new
 
+    async def test_two_generations_of_a_timer_are_settled_in_one_commit(self) -> None:
+        """Only the generation of the row is "done": the timer was replaced while it fired."""
+        async with _Opened(await self.make_store()) as store:
+            epochs = (await _renew(store, "me")).epochs
+            rows = [_row(await _one(store, Put("a", "h", 1, b""))) for _ in range(2)]
+
+            results = await store.commit(
+                "me",
+                [Settle(row.id, row.name, row.gen, row.part, epochs[row.part]) for row in rows],
+            )
+
+            assert results == ["gone", "done"]
+            assert await store.get("a") is None
+
     async def test_a_settlement_of_an_earlier_timer_of_that_name_changes_nothing(self) -> None:
         """The timer was cancelled, and its name was given to a new one of the same generation."""
         async with _Opened(await self.make_store()) as store:
