@@ -17,19 +17,22 @@ class Fire:
     repeat and every retry has the same `id`.
     """
 
-    __slots__ = ("_ack", "_epoch", "acknowledged", "due_us", "row")
+    __slots__ = ("_ack", "_epoch", "acknowledged", "due_us", "following_us", "row")
 
     def __init__(
         self,
         row: Row,
         due_us: int,
         epoch: int,
+        following_us: int | None,
         ack: Callable[[Fire, Any], Awaitable[None]],
     ) -> None:
         #: The timer's row, for the code that ends the fire.
         self.row: Row = row
         #: When the fire was due, in microseconds since 1970.
         self.due_us: int = due_us
+        #: When the timer is due after this fire, for the code that ends the fire; None for never.
+        self.following_us: int | None = following_us
         self._epoch = epoch
         self._ack = ack
         #: Whether `ack_in` has succeeded.

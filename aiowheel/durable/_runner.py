@@ -155,23 +155,31 @@ class Runner:
 
     def _begin(self, row: Row, epoch: int, now_us: int) -> None:
         due_us = row.due_us if row.first_due_us is None else row.first_due_us
+        occurrence: int | None = due_us
+        following = None
+        # Before the fire is in flight: a fire that no code ends would hold its partition for ever.
         try:
-            recurrence = None if row.recurrence is None else recurrence_from(row.recurrence)
-        except Exception as error:  # cronsim or the time zone is missing on this machine
+            if row.recurrence is not None:
+                recurrence = recurrence_from(row.recurrence)
+                if row.first_due_us is None:
+                    occurrence = recurrence.to_fire(due_us, now_us)
+                if occurrence is None:
+                    following = recurrence.next_future(due_us, now_us)
+                else:
+                    following = recurrence.next_after(occurrence)
+        except Exception as error:  # the row is damaged, or cronsim or the time zone is missing
             emit("aiowheel.durable_bad_recurrence", timer=row.name, error=repr(error))
             self.window.postpone(row, _PAUSE_OF_BAD_RECURRENCE)
             return
-        fire = Fire(row, due_us, epoch, self._ack_in)
+        fire = Fire(
+            row, due_us if occurrence is None else occurrence, epoch, following, self._ack_in
+        )
         self.unsettled[row.id, row.gen] = fire
         self._busy[row.part] = self._busy.get(row.part, 0) + 1
         self._idle.clear()
-        if recurrence is not None and row.first_due_us is None:
-            occurrence = recurrence.to_fire(due_us, now_us)
-            if occurrence is None:
-                following = recurrence.next_future(due_us, now_us)
-                self._settle(fire, due_us=following, is_skipped=True)
-                return
-            fire = self.unsettled[row.id, row.gen] = Fire(row, occurrence, epoch, self._ack_in)
+        if occurrence is None:
+            self._settle(fire, due_us=following, is_skipped=True)
+            return
         self._counts.fired += 1
         # A due time may be in the year 1; a histogram ends after 146 years.
         self._counts.lateness.record(min((now_us - row.due_us) * 1000, FOREVER))
@@ -224,11 +232,8 @@ class Runner:
     # --- ending -------------------------------------------------------------------------------
 
     def _end(self, fire: Fire, handler: Handler, error: BaseException | None) -> None:
-        row = fire.row
-        recurrence = None if row.recurrence is None else recurrence_from(row.recurrence)
-        following = None if recurrence is None else recurrence.next_after(fire.due_us)
         if error is None:
-            self._settle(fire, due_us=following)
+            self._settle(fire, due_us=fire.following_us)
         elif fire.attempt < handler.retry.attempts:
             pause_us = int(handler.retry.pause(fire.attempt) * 1e6)
             emit(
@@ -247,7 +252,7 @@ class Runner:
                 attempts=fire.attempt,
                 error=safe_repr(error),
             )
-            self._settle(fire, due_us=following, error=error)
+            self._settle(fire, due_us=fire.following_us, error=error)
 
     def _settle(
         self,
@@ -345,11 +350,8 @@ class Runner:
 
     async def _ack_in(self, fire: Fire, connection: Any) -> None:
         row = fire.row
-        due_us = None
-        if row.recurrence is not None:
-            due_us = recurrence_from(row.recurrence).next_after(fire.due_us)
         settle = Settle(
-            *(row.id, row.name, row.gen, row.part, fire.epoch, due_us),
+            *(row.id, row.name, row.gen, row.part, fire.epoch, fire.following_us),
             next_gen=row.gen + 1,
             attempts=fire.attempt,
         )

@@ -27,6 +27,7 @@ from aiowheel.durable import (
     TimerExistsError,
 )
 from aiowheel.durable._operations import Cursor, Leased, Operation, Put, Result, Row, part_of
+from aiowheel.durable._recurrence import Recurrence
 from aiowheel.testing import VirtualClockEventLoop
 
 from .links import Cut, Link, Stalled, Transactional
@@ -940,6 +941,28 @@ async def test_a_recurrence_that_this_machine_cannot_compute_can_be_replaced(
 
         assert log.times == ([361] if due else [])
         assert caplog.text.count("durable_bad_recurrence") == 2
+
+
+@pytest.mark.parametrize("computation", ["to_fire", "next_after"])
+async def test_a_recurrence_that_cannot_be_computed_holds_nothing(
+    computation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No fire is in flight, the other timers fire, and closing does not wait."""
+
+    def fail(*_: object) -> None:
+        raise OverflowError("year 0")
+
+    monkeypatch.setattr(Recurrence, computation, fail)
+    store, log = MemoryStore(), Log()
+    async with timers_on(store, log) as timers:
+        await timers.every("bad", "h", 3600, first=SECOND)
+        await timers.schedule("good", "h", due=SECOND)
+        await asyncio.sleep(2)
+
+        assert log.names == ["good"]
+        assert timers.statistics().in_flight == 0
+        await timers.aclose()
+        assert now() == 2
 
 
 async def test_closing_waits_for_handlers_and_then_cancels_them() -> None:
