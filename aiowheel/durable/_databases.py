@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final
 
-from aiowheel._arguments import checked_int
+from aiowheel._arguments import checked_int, safe_repr
 from aiowheel.durable._instants import FIRST_US, LAST_US
-from aiowheel.durable._operations import Cancel, Operation, Put, Settle, part_of
+from aiowheel.durable._operations import Cancel, Operation, Put, Row, Settle, part_of
 from aiowheel.durable._recurrence import recurrence_from
 from aiowheel.errors import MissingExtraError, StoreVersionError
 
@@ -51,25 +51,51 @@ def checked_tables(found: Mapping[str, int], version: int, partitions: int | Non
     return stored
 
 
-def flaws_of(
-    name: object, part: object, due_us: object, recurrence: object, partitions: int
-) -> list[str]:
-    """Return a line of text for each flaw in the columns of one timer."""
+def flaws_of(row: Row, partitions: int) -> list[str]:
+    """Return a line of text for each flaw of one timer, whose columns may have any values."""
+    name: object = row.name
     if not isinstance(name, str) or not name:
         return [f"a timer has the name {name!r}: no command and no process finds it"]
     flaws: list[str] = []
-    if part != part_of(name, partitions):
-        flaws.append(f"timer {name!r} is in partition {part}, not in {part_of(name, partitions)}")
-    if not isinstance(due_us, int) or not FIRST_US <= due_us <= LAST_US:
-        flaws.append(f"timer {name!r} is due at {due_us!r}, not in the years 1 to 9999")
-    if recurrence is not None:
+    if row.part != part_of(name, partitions):
+        right = part_of(name, partitions)
+        flaws.append(f"timer {name!r} is in partition {row.part}, not in {right}")
+    first_us = row.due_us if row.first_due_us is None else row.first_due_us
+    flaws += [
+        f"timer {name!r} is due at {due_us!r}, not in the years 1 to 9999"
+        for due_us in dict.fromkeys((row.due_us, first_us))
+        if not _is_instant(due_us)
+    ]
+    for column, value, kind in (
+        ("gen", row.gen, int),
+        ("attempt", row.attempt, int),
+        ("handler", row.handler, str),
+        ("payload", row.payload, bytes),
+        ("fire_id", row.fire_id or "", str),
+    ):
+        if not isinstance(value, kind):
+            flaws.append(
+                f"timer {name!r} has the {column} {safe_repr(value)}, which is no {kind.__name__}"
+            )
+    if row.recurrence is not None:
         try:
-            recurrence_from(str(recurrence))
+            recurrence_from(str(row.recurrence))
         except MissingExtraError:  # cron cannot be read on this machine
             pass
         except Exception as error:
-            flaws.append(f"timer {name!r} has the recurrence {recurrence!r}: {error}")
+            flaws.append(f"timer {name!r} has the recurrence {row.recurrence!r}: {error}")
     return flaws
+
+
+def _is_instant(us: object) -> bool:
+    return isinstance(us, int) and FIRST_US <= us <= LAST_US
+
+
+def missing_parts(
+    wanted: Iterable[tuple[str, str]], found: Container[tuple[str, str]]
+) -> list[str]:
+    """Return a line of text for each column and index of a table that is not *found*."""
+    return [f"{table} has no {part}" for table, part in wanted if (table, part) not in found]
 
 
 def missing_partitions(found: Iterable[int], partitions: int) -> list[str]:

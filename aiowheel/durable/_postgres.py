@@ -293,12 +293,19 @@ class PostgresStore(Store):
         return await self._reader.run(statements.summary)
 
     async def check(self) -> list[str]:
-        """Check the partitions and the timers."""
+        """Check the tables, the partitions and the timers.
+
+        If a column or an index is missing, the partitions and the timers are not checked.
+        """
+        if missing := await self._reader.run(statements.missing):
+            return missing
         flaws = missing_partitions(await self._reader.run(statements.parts), self.partitions)
+        if (unnamed := await self.get("")) is not None:  # the first page begins after this name
+            flaws += flaws_of(unnamed, self.partitions)
         after = ""
         while rows := await self.rows(after=after):
             for row in rows:
-                flaws += flaws_of(row.name, row.part, row.due_us, row.recurrence, self.partitions)
+                flaws += flaws_of(row, self.partitions)
             after = rows[-1].name
         return flaws
 

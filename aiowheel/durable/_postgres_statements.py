@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from math import ceil
 from operator import itemgetter
 from typing import Any, Final
 
-from aiowheel.durable._databases import batches_of, checked_tables, is_acknowledgement
+from aiowheel.durable._databases import (
+    batches_of,
+    checked_tables,
+    is_acknowledgement,
+    missing_parts,
+)
 from aiowheel.durable._instants import FIRST_US
 from aiowheel.durable._operations import (
     Cancel,
@@ -48,7 +54,10 @@ _LOW: Final = f"((((due_us + {_YEAR_ONE_US}) & {2**_LOW_BITS - 1}) << {_ID_BITS}
 DUE_INDEX: Final = f"{_HIGH}, {_LOW}"
 
 _TABLES: Final = f"""
-CREATE TABLE aiowheel_meta (key text PRIMARY KEY, value bigint NOT NULL);
+CREATE TABLE aiowheel_meta (
+    key text PRIMARY KEY,
+    value bigint NOT NULL
+);
 CREATE TABLE aiowheel_timers (
     id bigserial,
     due_us bigint NOT NULL,
@@ -81,7 +90,10 @@ CREATE TABLE aiowheel_parts (
     until_us bigint NOT NULL,
     horizon_us bigint NOT NULL
 ) WITH (fillfactor = 50);
-CREATE TABLE aiowheel_members (owner text PRIMARY KEY, until_us bigint NOT NULL);
+CREATE TABLE aiowheel_members (
+    owner text PRIMARY KEY,
+    until_us bigint NOT NULL
+);
 CREATE TABLE aiowheel_inbox (
     seq bigserial PRIMARY KEY,
     part integer NOT NULL,
@@ -186,6 +198,37 @@ async def prepare(connection: Any, partitions: int | None, default: int, *, crea
         )
     records = await connection.fetch("SELECT key, value FROM aiowheel_meta")
     return checked_tables(dict(map(tuple, records)), VERSION, partitions)
+
+
+def _parts_of_tables() -> list[tuple[str, str]]:
+    """Return the columns and the indexes of `_TABLES`, with the table of each."""
+    found: list[tuple[str, str]] = []
+    for table, body in re.findall(r"CREATE TABLE (\w+) \((.+?)\n\)", _TABLES, re.DOTALL):
+        for name, kind, rest in re.findall(r"^    (\w+) (\w+)(.*)", body, re.MULTILINE):
+            found.append((table, f"column {name} of type {kind.replace('serial', 'int')}"))
+            if "PRIMARY KEY" in rest:
+                found.append((table, f"valid unique index on {name}"))
+    return [*found, ("aiowheel_timers", "valid index aiowheel_timers_due")]
+
+
+_FIND_PARTS: Final = """
+WITH tables AS (SELECT name, to_regclass(name) AS oid FROM unnest($1::text[]) AS name)
+SELECT name, 'column ' || attname || ' of type ' || format_type(atttypid, NULL)
+FROM tables JOIN pg_attribute ON attrelid = oid WHERE attnum > 0 AND NOT attisdropped
+UNION ALL SELECT name, unnest(ARRAY[
+    'valid index ' || relname,
+    CASE WHEN indisunique AND indpred IS NULL AND indnkeyatts = 1
+    THEN 'valid unique index on ' || pg_get_indexdef(indexrelid, 1, true) END
+]) FROM tables JOIN pg_index ON indrelid = tables.oid JOIN pg_class ON pg_class.oid = indexrelid
+WHERE indisvalid
+"""
+
+
+async def missing(connection: Any) -> list[str]:
+    """Return a line of text for each column and index that another program has removed."""
+    wanted = _parts_of_tables()
+    records = await connection.fetch(_FIND_PARTS, list(dict(wanted)))
+    return missing_parts(wanted, set(map(tuple, records)))
 
 
 class Statements:

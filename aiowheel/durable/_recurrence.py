@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
-from aiowheel._arguments import checked_choice, checked_str, safe_repr
+from aiowheel._arguments import checked_choice, checked_int, checked_str, safe_repr
 from aiowheel._units import FOREVER, delay_to_ns
 from aiowheel.durable._instants import FIRST_LOCAL_US, LAST_LOCAL_US, LAST_US, to_datetime, to_us
 from aiowheel.errors import MissingExtraError
@@ -269,8 +269,14 @@ def _period_us(period: object) -> int:
 
 @lru_cache(maxsize=4096)
 def recurrence_from(text: str) -> Recurrence:
-    """Return the recurrence of the *text* that a store keeps."""
+    """Return the recurrence of the *text* that a store keeps.
+
+    Raises:
+        Exception: Another program has damaged the text, or a `Cron` cannot be made.
+    """
     content = json.loads(text)
+    missed = checked_choice("missed", content["missed"], MISSED)
     if "cron" in content:
-        return Recurrence(Cron(content["cron"], tz=content["tz"]), content["missed"])
-    return Recurrence(Interval(content["every_us"]), content["missed"])
+        return Recurrence(Cron(content["cron"], tz=content["tz"]), missed)
+    period_us = checked_int("every_us", content["every_us"], 1000, FOREVER // 1000)
+    return Recurrence(Interval(period_us), missed)

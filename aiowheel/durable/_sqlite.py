@@ -257,18 +257,20 @@ class SQLiteStore(Store):
         )
 
     async def check(self) -> list[str]:
-        """Run SQLite's integrity check, and check the columns, the partitions and the timers."""
+        """Run SQLite's integrity check, and check the tables, the partitions and the timers.
+
+        If a column or an index is missing, the partitions and the timers are not checked.
+        """
 
         def check(connection: sqlite3.Connection) -> list[str]:
             flaws = [str(line) for (line,) in connection.execute("PRAGMA integrity_check(20)")]
             found = [] if flaws == ["ok"] else flaws
-            if missing := statements.missing_columns(connection):
+            if missing := statements.missing(connection):
                 return found + missing
             parts = [part for (part,) in connection.execute("SELECT part FROM aiowheel_parts")]
             found += missing_partitions(parts, self.partitions)
-            query = "SELECT name, part, due_us, recurrence FROM aiowheel_timers"
-            for name, part, due_us, recurrence in connection.execute(query):
-                found += flaws_of(name, part, due_us, recurrence, self.partitions)
+            for row in connection.execute(statements.CHECKED):
+                found += flaws_of(Row(*row), self.partitions)
             return found
 
         return await self._run(self._reader, check)

@@ -10,7 +10,12 @@ from itertools import chain
 from math import ceil
 from typing import Any, Final
 
-from aiowheel.durable._databases import batches_of, checked_tables, is_acknowledgement
+from aiowheel.durable._databases import (
+    batches_of,
+    checked_tables,
+    is_acknowledgement,
+    missing_parts,
+)
 from aiowheel.durable._operations import (
     Cancel,
     Change,
@@ -138,16 +143,12 @@ def prepare(
     return checked_tables(found, VERSION, partitions)
 
 
-def missing_columns(connection: sqlite3.Connection) -> list[str]:
-    """Return a line of text for each column that another program has removed."""
+def missing(connection: sqlite3.Connection) -> list[str]:
+    """Return a line of text for each column and index that another program has removed."""
     with closing(sqlite3.connect(":memory:")) as new:
         new.executescript(_TABLES)
-        return [
-            f"{table} has no column {column}"
-            for table in _tables_of(new)
-            for column in _columns_of(new, table)
-            if column not in _columns_of(connection, table)
-        ]
+        tables = _tables_of(new)
+        return missing_parts(_parts_of(new, tables), _parts_of(connection, tables))
 
 
 def _tables_of(connection: sqlite3.Connection) -> list[str]:
@@ -155,8 +156,19 @@ def _tables_of(connection: sqlite3.Connection) -> list[str]:
     return [name for (name,) in plain(connection, query)]
 
 
-def _columns_of(connection: sqlite3.Connection, table: str) -> list[str]:
-    return [name for _, name, *_ in plain(connection, f"PRAGMA table_info({table})")]
+def _parts_of(connection: sqlite3.Connection, tables: list[str]) -> list[tuple[str, str]]:
+    """Return the columns, the primary keys and the indexes of tables, with the table of each."""
+    found: list[tuple[str, str]] = []
+    for table in tables:
+        columns = plain(connection, f"PRAGMA table_info({table})")
+        found += [(table, f"column {name}") for _, name, *_ in columns]
+        found += [(table, f"primary key {name}") for _, name, *_, key in columns if key]
+        for _, index, is_unique, _, is_partial in plain(connection, f"PRAGMA index_list({table})"):
+            query = "SELECT group_concat(name, ', ') FROM pragma_index_info(?)"
+            ((names,),) = plain(connection, query, index)
+            if not is_partial:
+                found.append((table, f"{'unique ' if is_unique else ''}index on {names}"))
+    return found
 
 
 def plain(connection: sqlite3.Connection, query: str, *values: object) -> list[tuple[Any, ...]]:
@@ -492,6 +504,8 @@ def changes(connection: sqlite3.Connection, owner: str) -> list[Change]:
 
 # --- reading ----------------------------------------------------------------------------------
 
+#: All timers, without the bytes of their payloads, whose type alone is checked.
+CHECKED: Final = f"SELECT {_ROW.replace('payload', 'substr(payload, 1, 0)')} FROM aiowheel_timers"
 
 # The whole page is one row of text, for the reason given at `_SIZES`.
 _PAGE: Final = (

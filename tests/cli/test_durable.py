@@ -157,6 +157,24 @@ DAMAGE = {
     "update aiowheel_timers set due_us = 'soon'": "is due at 'soon', not in the years 1 to 9999",
     "update aiowheel_timers set recurrence = '{'": "has the recurrence '{': Expecting property",
     "update aiowheel_timers set name = x'ff00' where name = 'mail'": "the name b'\\xff\\x00': no",
+    "drop index aiowheel_timers_name": "aiowheel_timers has no unique index on name",
+    "drop index aiowheel_timers_due": "aiowheel_timers has no index on part, due_us",
+    "drop table aiowheel_parts; create table aiowheel_parts (part, owner, epoch, until_us, "
+    "horizon_us)": "aiowheel_parts has no primary key part",
+    "update aiowheel_timers set handler = x'ff'": "has the handler b'\\xff', which is no str",
+    "update aiowheel_timers set gen = 'q'": "has the gen 'q', which is no int",
+    "update aiowheel_timers set attempt = 'q'": "has the attempt 'q', which is no int",
+    "update aiowheel_timers set first_due_us = 'q'": "is due at 'q', not in the years 1 to 9999",
+    "update aiowheel_timers set fire_id = x'ff'": "has the fire_id b'\\xff', which is no str",
+    'update aiowheel_timers set recurrence = \'{"every_us": 0, "missed": "all"}\'': (
+        "every_us must be from 1000 to 2305843009213693, got 0"
+    ),
+    'update aiowheel_timers set recurrence = \'{"every_us": "5", "missed": "all"}\'': (
+        "every_us must be an int from 1000 to 2305843009213693, got '5'"
+    ),
+    'update aiowheel_timers set recurrence = \'{"every_us": 1000, "missed": "none"}\'': (
+        "missed must be one of 'all', 'latest', 'skip', got 'none'"
+    ),
     "update aiowheel_timers set name = '' where name = 'mail'": "a timer has the name '': no comm",
 }
 
@@ -167,7 +185,7 @@ def test_check_finds_what_another_program_has_changed(
 ) -> None:
     """Each flaw has a line; and the other commands end with one line or skip the timer."""
     with closing(sqlite3.connect(store, isolation_level=None)) as connection:
-        connection.execute(statement)
+        connection.executescript(statement)
 
     assert run(["durable", "check", store]) == 1
     assert flaw in capsys.readouterr().out

@@ -250,6 +250,64 @@ async def test_a_partition_that_is_missing_is_a_flaw(database: str) -> None:
         await store.close()
 
 
+DAMAGE = {
+    "ALTER TABLE aiowheel_timers DROP CONSTRAINT aiowheel_timers_pkey": (
+        "aiowheel_timers has no valid unique index on name"
+    ),
+    "DROP INDEX aiowheel_timers_due": "aiowheel_timers has no valid index aiowheel_timers_due",
+    "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'aiowheel_timers_due'::regclass": (
+        "aiowheel_timers has no valid index aiowheel_timers_due"
+    ),
+    "ALTER TABLE aiowheel_inbox DROP COLUMN name": (
+        "aiowheel_inbox has no column name of type text"
+    ),
+    "ALTER TABLE aiowheel_timers ALTER gen TYPE integer": (
+        "aiowheel_timers has no column gen of type bigint"
+    ),
+    "UPDATE aiowheel_timers SET name = ''": (
+        "a timer has the name '': no command and no process finds it"
+    ),
+    'UPDATE aiowheel_timers SET recurrence = \'{"every_us": 0, "missed": "all"}\'': (
+        'timer \'a\' has the recurrence \'{"every_us": 0, "missed": "all"}\': '
+        "every_us must be from 1000 to 2305843009213693, got 0"
+    ),
+}
+
+
+@pytest.mark.parametrize(("statement", "flaw"), DAMAGE.items(), ids=range(len(DAMAGE)))
+async def test_what_another_program_has_damaged_is_a_flaw(
+    statement: str, flaw: str, database: str
+) -> None:
+    """A store with one of these flaws loses timers, writes names twice, or raises errors."""
+    store = PostgresStore(database, partitions=4)
+    await store.open()
+    await store.commit("", [Put("a", "h", 0, b"")])
+    assert await store.check() == []
+    connection = await connected(database)
+    await connection.execute(statement)
+
+    assert await store.check() == [flaw]
+
+    await connection.close()
+    await store.close()
+
+
+async def test_each_missing_table_is_a_flaw(database: str) -> None:
+    """For example after a backup was restored in part."""
+    store = PostgresStore(database)
+    await store.open()
+    connection = await connected(database)
+    tables = ("timers", "dead", "parts", "members", "inbox", "meta")
+    await connection.execute("DROP TABLE " + ", ".join(f"aiowheel_{table}" for table in tables))
+
+    flaws = await store.check()
+
+    assert [flaw for flaw in flaws if "aiowheel_dead has no column error of type text" in flaw]
+    assert {flaw.split()[0] for flaw in flaws} == {f"aiowheel_{table}" for table in tables}
+    await connection.close()
+    await store.close()
+
+
 async def test_reads_that_wait_while_the_store_is_closed_leave_no_connection(
     database: str,
 ) -> None:

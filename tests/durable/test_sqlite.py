@@ -262,6 +262,20 @@ async def test_tables_that_do_not_fit_are_refused(path: Path) -> None:
             pass
 
 
+async def test_a_payload_that_is_text_is_a_flaw(path: Path) -> None:
+    """Its timer could not fire."""
+    store = SQLiteStore(path)
+    await store.open()
+    await store.commit("", [Put("a", "h", 0, b"1"), Put("b", "h", 0, b"2")])
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE aiowheel_timers SET payload = 'text' WHERE name = 'a'")
+    connection.close()
+
+    assert await store.check() == ["timer 'a' has the payload '', which is no bytes"]
+
+    await store.close()
+
+
 async def test_a_folder_that_is_missing_is_an_error(tmp_path: Path) -> None:
     """The error is one line with the path."""
     with pytest.raises(StoreError, match="nowhere"):
