@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from math import ceil
 from operator import itemgetter
@@ -630,12 +631,29 @@ async def get(connection: Any, name: str) -> Row | None:
     return None if record is None else Row(*record)
 
 
+def _end_of(prefix: str) -> str | None:
+    """Return the first text after all texts that begin with *prefix*, or None if there is none."""
+    start = prefix.rstrip(chr(sys.maxunicode))
+    if not start:
+        return None
+    last = ord(start[-1]) + 1
+    return start[:-1] + chr(0xE000 if last == 0xD800 else last)  # no text has a surrogate
+
+
 async def rows(connection: Any, after: str, prefix: str, limit: int) -> list[Row]:
     """Return timers by name."""
+    values: list[object] = [after, prefix, limit]
+    bound = ""
+    # In other encodings, the order of the bytes is not that of the code points.
+    if connection.get_settings().server_encoding in {"UTF8", "SQL_ASCII"}:
+        end = _end_of(prefix)
+        if end is not None:
+            bound = "AND name < $4 "
+            values.append(end)
     records = await connection.fetch(
         f"SELECT {_ROW} FROM aiowheel_timers WHERE name > $1 AND name >= $2 "
-        "AND starts_with(name, $2) ORDER BY name LIMIT $3",
-        *(after, prefix, limit),
+        f"AND starts_with(name, $2) {bound}ORDER BY name LIMIT $3",
+        *values,
     )
     return [Row(*record) for record in records]
 

@@ -6,8 +6,9 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from itertools import chain
+from itertools import chain, takewhile
 from math import ceil
+from operator import itemgetter
 from typing import Any, Final
 
 from aiowheel.durable._databases import (
@@ -531,12 +532,16 @@ def get(connection: sqlite3.Connection, name: str) -> Row | None:
 
 def rows(connection: sqlite3.Connection, after: str, prefix: str, limit: int) -> list[Row]:
     """Return timers by name."""
+    # The plus makes SQLite begin at the first bound instead of at *after*, which may be "".
     query = (
-        f"SELECT {_ROW} FROM aiowheel_timers WHERE name > ? AND name >= ? "
-        "AND substr(name, 1, ?) = ? ORDER BY name LIMIT ?"
+        f"SELECT substr(name, 1, ?) = ?, {_ROW} FROM aiowheel_timers "
+        "WHERE name >= max(?, ?) AND +name > ? ORDER BY name LIMIT ?"
     )
-    values = (after, prefix, len(prefix), prefix, limit)
-    return [Row(*row) for row in connection.execute(query, values).fetchall()]
+    # The names with the prefix follow each other in each encoding of the file, so that the first
+    # other name ends the search. The cursor is closed at once, because it is a reader.
+    values = (len(prefix), prefix, after, prefix, after, limit)
+    with closing(connection.execute(query, values)) as found:
+        return [Row(*row) for _, *row in takewhile(itemgetter(0), found)]
 
 
 def dead_letters(connection: sqlite3.Connection, after: int, limit: int) -> list[DeadLetter]:

@@ -461,6 +461,20 @@ class StoreContract:
             assert [row.name for row in await store.rows(prefix="a%")] == ["a%1", "a%2"]
             assert [row.name for row in await store.rows(after="a%1", limit=2)] == ["a%2", "a_1"]
 
+    async def test_a_prefix_ends_at_any_letter(self) -> None:
+        """The letters around the surrogates and the last one have no plain successor."""
+        letters = ["a", "\x7f", "\x80", "\xff", "\u0100", "\ud7ff", "\ue000", "\uffff"]
+        letters += ["\U00010000", "\U0010fffe", "\U0010ffff"]
+        async with _Opened(await self.make_store()) as store:
+            names = [*letters, *(f"{one}{two}" for one in letters for two in letters)]
+            await store.commit("me", [Put(name, "h", 1, b"") for name in names])
+
+            for prefix in names:
+                found = [row.name for row in await store.rows(prefix=prefix)]
+                assert found == sorted(name for name in names if name.startswith(prefix))
+                rest = await store.rows(prefix=prefix, after=found[0], limit=2)
+                assert [row.name for row in rest] == found[1:3]
+
     async def test_the_summary_counts(self) -> None:
         """The summary counts pending and overdue timers, timers by hour, partitions by owner."""
         async with _Opened(await self.make_store()) as store:

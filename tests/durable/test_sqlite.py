@@ -23,6 +23,7 @@ from aiowheel.durable import (
     StoreVersionError,
     TimerExistsError,
 )
+from aiowheel.durable import _sqlite_statements as statements
 from aiowheel.durable._operations import Placed, Put
 
 from .links import Fired, refuse_a_second_use, share_and_take_over, until
@@ -350,3 +351,40 @@ async def test_a_relative_path_names_the_same_file_in_another_folder(
     assert name == "a"
     assert isinstance(result, Placed)
     assert list(other.iterdir()) == []
+
+
+@pytest.mark.parametrize("prefix", ["b:", "none:"])
+async def test_the_rows_of_a_prefix_are_read_without_the_other_names(
+    prefix: str, path: Path
+) -> None:
+    """Otherwise a prefix of few timers would take as long as all timers before or after it."""
+    store = SQLiteStore(path)
+    await store.open()
+    names = [f"{letter}:{n}" for letter in "ayz" for n in range(1000)]
+    await store.commit("", [Put(name, "h", 0, b"") for name in [*names, "b:1"]])
+    await store.close()
+    connection = sqlite3.connect(path)
+    steps: list[None] = []
+    connection.set_progress_handler(lambda: steps.append(None), 1)
+    rows = statements.rows(connection, "", prefix, 1000)
+    connection.close()
+
+    assert [row.name for row in rows] == (["b:1"] if prefix == "b:" else [])
+    assert len(steps) < 1000
+
+
+async def test_a_prefix_is_found_in_a_file_of_another_encoding(path: Path) -> None:
+    """The order of the names is that of the bytes, here of UTF-16."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA encoding = 'UTF-16le'")
+        connection.execute("CREATE TABLE other (a)")
+    connection.close()
+    store = SQLiteStore(path)
+    await store.open()
+    names = [f"{letter}{n}" for letter in "a\xff\u0100\ufffc\U0010ffff" for n in range(3)]
+    await store.commit("", [Put(name, "h", 0, b"") for name in names])
+
+    for letter in "a\xff\u0100\ufffc\U0010ffff":
+        rows = await store.rows(prefix=letter)
+        assert [row.name for row in rows] == [f"{letter}{n}" for n in range(3)]
+    await store.close()
