@@ -2,18 +2,21 @@
 
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from aiowheel.cli._duration import duration
 from aiowheel.cli._open_files import allow_open_files
-from aiowheel.cli._options import path_of
+from aiowheel.cli._options import path_of, refuse
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ _EXTRA_OF = {
     "prometheus_client": "metrics",
 }
 _OTHER_FILES = 100  # open files of the process besides its connections
+_UNIX = "http://unix:", "https://unix:"  # the service's address of a Unix socket
 
 
 def serve(
@@ -119,13 +123,21 @@ def serve(
             raise MissingExtraError(extra)
 
     from aiowheel import serve as service
+    from aiowheel.serve._store_address import LONGEST_NAME
 
     if not max_timeout.is_integer():
         raise BadInputError(f"--max-timeout must be whole seconds, got {max_timeout:g}")
     if tls_key is not None and tls_cert is None:
         raise BadInputError("--tls-key needs --tls-cert")
+    if unix is not None:
+        given = {name: _is_given(context, name) for name in ("host", "port")}
+        refuse({f"--{name}": value for name, value in given.items()}, "cannot be used with --unix")
     if workers > 1 and store is None:
         raise BadInputError(f"--workers {workers} needs --store, by which workers share topics")
+
+    if store is not None and max_name > LONGEST_NAME:
+        legal = f"from 1 to {LONGEST_NAME} with --store"
+        raise BadInputError(f"--max-name must be {legal}, got {max_name}")
 
     def access() -> "Access":
         shared = _tokens("--token", token)
@@ -154,8 +166,9 @@ def serve(
         kept_bytes=keep_bytes,
         kept_bytes_in_all=keep_bytes_in_all,
     )
+    admission = access()
     app = service.TopicApp(
-        limits, access=access(), dashboard=dashboard, access_log=access_log, store=store
+        limits, access=admission, dashboard=dashboard, access_log=access_log, store=store
     )
     certificate = None if tls_cert is None else service.Certificate(tls_cert, tls_key)
     if not service.is_worker():  # a worker inherits the limit of its parent
@@ -164,11 +177,9 @@ def serve(
         _log_on_stderr()
 
     def ready(address: str) -> None:
-        print(f"serving topics at {address}/topics/NAME", flush=True)
-        if dashboard:
-            # The dashboard requires a host name of this machine; 0.0.0.0 and [::] are none.
-            here = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-            print(f"the dashboard is at {here}/dashboard/", flush=True)
+        _announce(address, dashboard=dashboard)
+        if not (admission.publish_tokens or admission.subscribe_tokens or certificate):
+            _warn_of_clients(address)
 
     def reload() -> None:
         renewed = access()
@@ -193,6 +204,37 @@ def serve(
         command=_same_command(context.obj),
         notice=notice,
     )
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Return whether the command line has the option of the parameter *name*."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _announce(address: str, *, dashboard: bool) -> None:
+    """Print how clients reach the service at *address*."""
+    if address.startswith(_UNIX):
+        scheme, _, path = address.removesuffix(":").partition("://unix:")
+        curl = f"curl --unix-socket {shlex.quote(path)} {scheme}://localhost"
+        print(f"serving topics: {curl}/topics/NAME", flush=True)
+        if dashboard:
+            print(f"the dashboard: {curl}/dashboard/", flush=True)
+        return
+    print(f"serving topics at {address}/topics/NAME", flush=True)
+    if dashboard:
+        # The dashboard requires a host name of this machine; 0.0.0.0 and [::] are none.
+        here = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        print(f"the dashboard is at {here}/dashboard/", flush=True)
+
+
+def _warn_of_clients(address: str) -> None:
+    """Print a warning if clients on other machines reach *address*."""
+    host = urlsplit(address).hostname
+    if address.startswith(_UNIX) or host is None or ip_address(host).is_loopback:
+        return
+    warning = f"{host} is open to other machines, without tokens and without TLS"
+    print(f"aiowheel: {warning}; see --token and --tls-cert", file=sys.stderr, flush=True)
 
 
 def _same_command(arguments: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ from aiowheel.serve._shared_store import SharedStore
 from aiowheel.serve._sqlite_topics import SqliteTopics
 from aiowheel.serve._topic_store import TopicStore
 
-_LONGEST_NAME = 1_000  # characters: a topic's counter has a key of at most 1,024 bytes
+LONGEST_NAME = 1_000  #: characters: a topic's counter has a key of at most 1,024 bytes
 _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
 _REDIS = ("redis://", "rediss://", "unix://", "redis+sentinel://", "redis+cluster://")
@@ -28,8 +28,8 @@ def topic_store(address: str | None, limits: Limits) -> TopicStore:
     """
     if address is None:
         return MemoryStore(limits)
-    if limits.name_length > _LONGEST_NAME:
-        text = f"name_length must be at most {_LONGEST_NAME} with a store"
+    if limits.name_length > LONGEST_NAME:
+        text = f"name_length must be at most {LONGEST_NAME} with a store"
         raise BadInputError(f"{text}, got {limits.name_length}")
     path = address.removeprefix(_SQLITE)
     if path != address and path and not path.startswith(":") and "\0" not in path:

@@ -161,7 +161,9 @@ def listening_on(path: Path, *arguments: str) -> Generator[subprocess.Popen[str]
         try:
             assert child.stdout is not None
             line = child.stdout.readline()
-            assert line == f"serving topics at http://unix:{path}:/topics/NAME\n"
+            assert line == (
+                f"serving topics: curl --unix-socket {path} http://localhost/topics/NAME\n"
+            )
             yield child
         finally:
             if child.poll() is None:
@@ -205,6 +207,18 @@ async def test_websockets_are_served_on_a_unix_socket(tmp_path: Path) -> None:
             ) as client:
                 await client.post("/topics/a", content="x")
             assert json.loads(await subscriber.recv())["version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--port", "8080"), ("--host", "127.0.0.1")], ids=["port", "host"]
+)
+def test_a_unix_socket_has_no_host_and_no_port(
+    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also the default value is refused: the service would ignore it."""
+    assert run(["serve", "--unix", str(tmp_path / "serve.sock"), option, value]) == 2
+
+    assert capsys.readouterr().err == f"aiowheel: {option} cannot be used with --unix\n"
 
 
 @pytest.mark.parametrize(

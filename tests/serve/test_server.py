@@ -279,6 +279,43 @@ def test_the_printed_address_of_the_dashboard_works(
     assert f"the dashboard is at {here}/dashboard/\n" in capsys.readouterr().out
 
 
+WARNING = (
+    "aiowheel: 0.0.0.0 is open to other machines, without tokens and without TLS; "
+    "see --token and --tls-cert\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("address", "arguments", "warning"),
+    [
+        ("http://0.0.0.0:80", [], WARNING),
+        ("http://[::]:80", [], WARNING.replace("0.0.0.0", "::")),
+        ("http://127.0.0.1:80", [], ""),
+        ("http://[::1]:80", [], ""),
+        ("http://unix:/run/0.0.0.0:", [], ""),
+        ("http://0.0.0.0:80", ["--token", "0123456789abcdef"], ""),
+        ("http://0.0.0.0:80", ["--subscribe-token", "0123456789abcdef"], ""),
+    ],
+)
+def test_a_service_that_is_open_to_all_prints_a_warning(
+    address: str,
+    arguments: list[str],
+    warning: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The address that the service listens on decides, which systemd may have chosen."""
+
+    def serve(*positional: Any, **_more: Any) -> None:
+        positional[-1](address)
+
+    monkeypatch.setattr("aiowheel.serve.serve", serve)
+
+    assert run(["serve", "--max-connections", "1", *arguments]) == 0
+
+    assert capsys.readouterr().err == warning
+
+
 def test_simultaneous_disconnects_leave_nothing(server: Process) -> None:
     """This test has 200 clients; the load run has thousands."""
     crowd = [server.connect() for _ in range(200)]

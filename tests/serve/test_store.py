@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
+from aiowheel.cli import run
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.serve import Limits, TopicApp
 from aiowheel.serve import _postgres_topics as postgres_topics
@@ -415,17 +416,27 @@ def test_a_bad_address_is_refused(address: str) -> None:
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 def test_names_must_fit_into_a_store(store: str) -> None:
     """The keys of a store have a maximum length."""
-    with pytest.raises(BadInputError, match="at most 1000 with a store, got 1001"):
+    with pytest.raises(BadInputError, match="name_length .* at most 1000 with a store, got 1001"):
         TopicApp(Limits(name_length=1_001), store=store)
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_the_command_names_its_option(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its user knows no argument `name_length`."""
+    assert run(["serve", "--store", store, "--max-name", "1001"]) == 2
+
+    error = "--max-name must be from 1 to 1000 with --store, got 1001"
+    assert capsys.readouterr().err == f"aiowheel: {error}\n"
 
 
 @pytest.mark.parametrize("path", ["missing/topics.db", "text.db"])
 async def test_a_store_that_cannot_be_used_is_one_error(tmp_path: Path, path: str) -> None:
-    """The folder is missing, or the file is not a database."""
+    """The folder is missing, or the file is not a database; nothing is left beside it."""
     (tmp_path / "text.db").write_text("This is a text and no database at all.\n" * 10)
 
     with pytest.raises(AiowheelError, match="cannot use the store: "):
         await TopicApp(store=f"sqlite:///{tmp_path}/{path}").check_store()
+    assert [each.name for each in tmp_path.iterdir()] == ["text.db"]
 
 
 async def test_processes_that_begin_together_make_the_tables_once(store: str) -> None:
