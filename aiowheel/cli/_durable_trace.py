@@ -11,6 +11,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,13 +71,14 @@ async def export_trace(
 
     Raises:
         BadInputError: The folder holds a trace already.
-        AiowheelError: The file cannot be written; no part of it remains.
+        AiowheelError: The file cannot be written; no part of it remains, and no new folder.
         StoreError: The store cannot be used.
 
     Cost: some 20 us per timer; one page of timers is in memory at a time.
     """
     counts: Counter[str] = Counter()
     run = f"durable-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         file = _begin(folder, run)
         try:
@@ -86,6 +88,9 @@ async def export_trace(
             file.close()
         except BaseException:
             file.abandon()
+            with suppress(OSError):  # another program may have written into it
+                for each in made:
+                    each.rmdir()
             raise
     except OSError as error:
         raise AiowheelError(f"{folder}: {error.strerror or error}") from error

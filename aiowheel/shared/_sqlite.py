@@ -98,6 +98,8 @@ class SqliteCounters:
         """Create missing tables, and listen; see `CounterStore`."""
         loop = asyncio.get_running_loop()
         self._must_read = asyncio.Event()
+        # A file that is no database raises here, before there is a folder of sockets for it.
+        await self._reader.run(_read_all, ())
         with suppress(OSError):  # without a socket, `_watch` still polls the file
             self._bells.listen(loop, partial(self._take, listener))
         self._look.may_have_changed()  # notes the version, so that `_poll` finds later changes

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aiowheel.errors import AiowheelError, BadInputError
+from aiowheel.readers import Format, Inputs
 
 from ._checks import check, crowd_sums, hold_sums, outcome_sums, trace_outcomes
 from ._crowd import CrowdResult, run_crowd
@@ -88,6 +89,8 @@ class DemoRun:
             BadInputError: The folder has files that no demo has written, or the log cannot be read.
             AiowheelError: A part failed, or its sums do not agree.
         """
+        if log is not None:
+            Inputs([log], Format.CLF)  # raises for a missing file, before anything is written
         _claim(self._folder)
         # The log comes first: a bad log is reported at once, and the earlier results stay.
         idle_hosts = None if log is None else self._search_log(log, as_json=as_json)

@@ -300,6 +300,15 @@ def test_a_bad_log_ends_the_demo_at_once(
     assert earlier.exists()
 
 
+def test_a_missing_log_is_the_only_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The demo prints no heading, and makes no folder."""
+    out, log = tmp_path / "out", tmp_path / "access.log"
+
+    assert run(["demo", "--no-spark", "--out", str(out), "--log", str(log)]) == 2
+    assert capsys.readouterr() == ("", f"aiowheel: {log}: no such file\n")
+    assert not out.exists()
+
+
 @pytest.mark.slow
 def test_the_demo_without_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
