@@ -416,7 +416,7 @@ def test_a_bad_address_is_refused(address: str) -> None:
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 def test_names_must_fit_into_a_store(store: str) -> None:
     """The keys of a store have a maximum length."""
-    with pytest.raises(BadInputError, match="name_length .* at most 1000 with a store, got 1001"):
+    with pytest.raises(BadInputError, match="name_length must be at most 1000 with a store"):
         TopicApp(Limits(name_length=1_001), store=store)
 
 
@@ -430,12 +430,12 @@ def test_the_command_names_its_option(store: str, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("path", ["missing/topics.db", "text.db"])
-async def test_a_store_that_cannot_be_used_is_one_error(tmp_path: Path, path: str) -> None:
+def test_a_store_that_cannot_be_used_is_one_error(tmp_path: Path, path: str) -> None:
     """The folder is missing, or the file is not a database; nothing is left beside it."""
     (tmp_path / "text.db").write_text("This is a text and no database at all.\n" * 10)
 
     with pytest.raises(AiowheelError, match="cannot use the store: "):
-        await TopicApp(store=f"sqlite:///{tmp_path}/{path}").check_store()
+        asyncio.run(TopicApp(store=f"sqlite:///{tmp_path}/{path}").check_store())
     assert [each.name for each in tmp_path.iterdir()] == ["text.db"]
 
 
