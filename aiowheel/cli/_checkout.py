@@ -28,8 +28,8 @@ class CheckoutCommand:
         self.name = name
         self._module = module
         self._refusal = (
-            f"{name}, a command to {task}, is only in a checkout of the sources; run there: "
-            "pip install --editable '.[all]'"
+            f"{name}, a command to {task}, is not in an installed package; run in a checkout of "
+            "the sources: pip install --editable '.[all]'"
         )
         self.help = f"In a checkout: {task}.\n\nThe installed package does not contain it."
 

@@ -13,11 +13,13 @@ from aiowheel.cli import _checkout, run
 pytestmark = pytest.mark.one_build
 
 ROOT = Path(__file__).parents[2]
+_INSTALL = (
+    "is not in an installed package; run in a checkout of the sources: "
+    "pip install --editable '.[all]'\n"
+)
 REFUSALS = {
-    "bench": "aiowheel: bench, a command to measure costs beside asyncio and uvloop, is only in a "
-    "checkout of the sources; run there: pip install --editable '.[all]'\n",
-    "demo": "aiowheel: demo, a command to show the library at work in a minute, is only in a "
-    "checkout of the sources; run there: pip install --editable '.[all]'\n",
+    "bench": f"aiowheel: bench, a command to measure costs beside asyncio and uvloop, {_INSTALL}",
+    "demo": f"aiowheel: demo, a command to show the library at work in a minute, {_INSTALL}",
 }
 
 

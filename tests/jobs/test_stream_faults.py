@@ -521,6 +521,16 @@ def test_a_changed_unit_is_named_as_such(tmp_path: Path) -> None:
         idle.checkpoint.check(replace(idle, files=files, timeout=30_000).settings)
 
 
+def test_a_changed_timeout_has_its_unit(tmp_path: Path) -> None:
+    """The command line takes seconds, and the setting is in the unit of the table."""
+    idle = idle_stream(tmp_path)
+    milliseconds = replace(idle, files=replace(idle.files, unit=Unit.MS), timeout=30_000)
+    milliseconds.checkpoint.open(milliseconds.settings)
+
+    with pytest.raises(BadInputError, match="was made with timeout 30000 ms, not 31000 ms"):
+        idle.checkpoint.check(replace(milliseconds, timeout=31_000).settings)
+
+
 def test_other_shards_are_refused(tmp_path: Path) -> None:
     """Each key has its state in one shard."""
     for stream in (idle_stream(tmp_path / "1"), purgatory_stream(tmp_path / "2")):

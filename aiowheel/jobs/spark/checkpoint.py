@@ -9,6 +9,8 @@ from typing import cast
 from aiowheel._outputs import whole_file
 from aiowheel.errors import AiowheelError, BadInputError
 
+_IN_UNITS = ("timeout", "tick")  # settings in the unit that the setting `unit` names
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -49,8 +51,9 @@ class Checkpoint:
         theirs = _settings_in(self._settings) if self._settings.exists() else {}
         for name, value in settings.items():
             if name in theirs and theirs[name] != value:  # an older release stored fewer settings
+                of = f" {settings['unit']}" if name in _IN_UNITS and "unit" in settings else ""
                 raise BadInputError(
-                    f"{self.folder}: was made with {name} {theirs.get(name)}, not {value}: "
+                    f"{self.folder}: was made with {name} {theirs[name]}{of}, not {value}{of}: "
                     "go on with that, or choose another --checkpoint and --out"
                 )
         of_spark = self.folder / "metadata"
