@@ -98,7 +98,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts
         print("  ".join(cells).rstrip())
     same = [f"{name} {rows[0][at]}" for at, name in enumerate(headings) if at not in differing]
     if same:
-        print(f"all: {', '.join(same)}")
+        print(f"the same in all rows: {', '.join(same)}")
 
 
 def print_lines(lines: Iterable[tuple[str, object]], *, to_stderr: bool = False) -> None:

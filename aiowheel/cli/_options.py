@@ -76,6 +76,24 @@ def spark_session(
         yield spark
 
 
+@contextlib.contextmanager
+def named_as_options(*names: str) -> Generator[None]:
+    """Replace an argument's name in an error by the option's, for example "wheel size".
+
+    Raises:
+        BadInputError: The error of the block; `--wheel-size must be ...` if it is about a name.
+    """
+    try:
+        yield
+    except BadInputError as error:
+        text = str(error)
+        name = text.partition(" must be ")[0]
+        if name not in names:
+            raise
+        option = f"--{name.replace(' ', '-')}"
+        raise BadInputError(f"{option}{text.removeprefix(name)}") from error
+
+
 def refuse(given: Mapping[str, object], why: str) -> None:
     """Refuse the options whose value is true.
 

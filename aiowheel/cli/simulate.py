@@ -10,7 +10,7 @@ import typer
 from aiowheel._outputs import whole_folder
 from aiowheel.cli._duration import checked_ns, duration
 from aiowheel.cli._job_output import job_session, print_json, print_lines, print_table
-from aiowheel.cli._options import Conf, Json, Master, Verbose, path_of
+from aiowheel.cli._options import Conf, Json, Master, Verbose, named_as_options, path_of
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def simulate(
         seed=seed,
         shards=min(shards, _whole(operations)),
     )
-    check_sweep(sweep)
+    with named_as_options("shards", "seed", "wheel size", "rate"):
+        check_sweep(sweep)
     with job_session("simulate", fit, out, master=master, conf=conf, verbose=verbose) as spark:
         if fit is not None:
             waits = p50 is None and p75 is None

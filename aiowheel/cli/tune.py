@@ -9,7 +9,7 @@ import typer
 from aiowheel._outputs import whole_folder
 from aiowheel.cli._duration import duration
 from aiowheel.cli._job_output import job_session, print_json, print_lines, print_table
-from aiowheel.cli._options import Conf, Json, Master, Trace, Verbose, path_of
+from aiowheel.cli._options import Conf, Json, Master, Trace, Verbose, named_as_options, path_of
 from aiowheel.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def tune(
         raise MissingExtraError("spark") from error
 
     sizes = wheel_size or WHEEL_SIZES
-    candidates_of(max_lateness, tick, sizes)  # a wrong value is refused before Spark starts
+    with named_as_options("max lateness", "tick", "wheel size"):
+        candidates_of(max_lateness, tick, sizes)  # a wrong value is refused before Spark starts
     with job_session("tune", trace, out, master=master, conf=conf, verbose=verbose) as spark:
         candidates = weighed(
             read_trace_frame(trace, spark),
@@ -82,7 +83,7 @@ def _save(tuning: "Tuning", bound_ns: int, origin: Mapping[str, str], out: Path)
 def _print(
     tuning: "Tuning", origin: Mapping[str, str], page: Path | None, *, as_json: bool
 ) -> None:
-    from aiowheel.jobs.report.tune_page import COLUMNS, OF_A_CORE
+    from aiowheel.jobs.report.tune_page import COLUMNS, OF_A_CORE, TOO_SHORT, covers_enough
 
     rows = tuning.candidates.to_pylist()
     if as_json:
@@ -100,6 +101,6 @@ def _print(
     print_table([name for name, _ in COLUMNS], shown)
     if len(rows) > _MOST_ROWS:
         print(f"and {len(rows) - _MOST_ROWS} more; --json prints all")
-    print(OF_A_CORE)
+    print(OF_A_CORE if covers_enough(rows[0]) else TOO_SHORT)
     lines = {**origin, "operations": f"{tuning.operations:,}", "paste": tuning.line}
     print_lines((lines if page is None else lines | {"page": str(page)}).items())

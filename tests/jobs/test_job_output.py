@@ -21,7 +21,7 @@ def test_columns_are_aligned_and_common_values_printed_once(
         "name    count",
         "a           1",
         "longer  1,000",
-        "all: rate 5/s",
+        "the same in all rows: rate 5/s",
     ]
 
 

@@ -13,6 +13,7 @@ pytest.importorskip("pyspark")
 
 from aiowheel.cli import run
 from aiowheel.errors import BadInputError
+from aiowheel.jobs.report.tune_page import core_text
 from aiowheel.jobs.wheels.tune import (
     CANDIDATES,
     Stretch,
@@ -162,6 +163,14 @@ def test_only_legal_ticks_are_tried(bound_ns: int) -> None:
         Timer(tick=tick / 1e9)
 
 
+def test_a_share_of_a_core_needs_a_second() -> None:
+    """The start of a recording would give millions of percent."""
+    row = {"cost_ns": 200.0, "operations": 50_000}
+
+    assert core_text({**row, "span_ns": 1_000_000_000}) == "1 %"
+    assert core_text({**row, "span_ns": 999_999_999}) == "-"
+
+
 def test_a_tuning_without_a_wheel_size_is_refused() -> None:
     """The error names the argument."""
     with pytest.raises(BadInputError, match="wheel_sizes must be one or more sizes, got none"):
@@ -230,9 +239,9 @@ def test_a_bound_finer_than_every_tick_is_bad_input(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--max-lateness", "0"], "max lateness must be from 1e-06 to 3600 s, got 0.0"),
-        (["--tick", "inf"], "tick must be from 1e-06 to 3600 s, got inf"),
-        (["--wheel-size", "1"], "wheel size must be from 2 to 16777216, got 1"),
+        (["--max-lateness", "0"], "--max-lateness must be from 1e-06 to 3600 s, got 0.0"),
+        (["--tick", "inf"], "--tick must be from 1e-06 to 3600 s, got inf"),
+        (["--wheel-size", "1"], "--wheel-size must be from 2 to 16777216, got 1"),
     ],
 )
 def test_options_out_of_range_are_bad_input(

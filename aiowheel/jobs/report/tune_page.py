@@ -14,15 +14,35 @@ from aiowheel.jobs.wheels.tune import ARM_NS, CASCADE_NS, WAKE_UP_NS, Tuning
 Row = dict[str, Any]
 #: The explanation of the column "of a core".
 OF_A_CORE = (
-    "Of a core is the CPU time of the wheel in percent of the time that the trace covers; the "
-    "difference of two rows is what one saves against the other."
+    "The column 'of a core' is the CPU time of the wheel in percent of the time that the trace "
+    "covers. The difference of two rows is the saving of one wheel against the other."
 )
+_LEAST_SPAN_NS = 10**9
+#: The remark on a trace for which `covers_enough` is false.
+TOO_SHORT = (
+    "The trace covers less than a second: too little for a share of a core, and for a choice of a "
+    "wheel that lasts."
+)
+
+
+def covers_enough(row: Row) -> bool:
+    """Return whether the trace covers a second, so that a share of a core means something."""
+    return bool(row["span_ns"] >= _LEAST_SPAN_NS)
+
+
+def core_text(row: Row) -> str:
+    """Return the CPU time of a wheel in percent of the duration of the trace."""
+    if not covers_enough(row):
+        return "-"
+    return f"{100 * row['cost_ns'] * row['operations'] / row['span_ns']:.3g} %"
+
+
 #: Each column's heading, and the function that formats its cell.
 COLUMNS: Sequence[tuple[str, Callable[[Row], str]]] = (
     ("tick", lambda row: span_text(row["tick_ns"])),
     ("wheel size", lambda row: f"{row['wheel_size']:,}"),
     ("cost", lambda row: f"{row['cost_ns']:,.0f} ns"),
-    ("of a core", lambda row: f"{core_percent(row):.3g} %"),
+    ("of a core", core_text),
     ("late, mean", mean_lateness_text),
     ("late, most", lambda row: span_text(row["late_max_ns"])),
     ("timed out", lambda row: f"{row['expired']:,}"),
@@ -33,19 +53,14 @@ COLUMNS: Sequence[tuple[str, Callable[[Row], str]]] = (
 )
 
 
-def core_percent(row: Row) -> float:
-    """Return the CPU time of a wheel in percent of the duration of the trace."""
-    return float(100 * row["cost_ns"] * row["operations"] / max(1, row["span_ns"]))
-
-
 def write_page(tuning: Tuning, max_lateness_ns: int, origin: Mapping[str, str], path: Path) -> Path:
     """Write the result of the tuning job to *path*."""
     rows: list[Row] = tuning.candidates.to_pylist()
     best = tuning.best
     page = Page(
         "Tick and wheel size for this trace",
-        f"{tuning.operations:,} recorded operations, on {len(rows)} wheels; no timeout is to come "
-        f"more than {span_text(max_lateness_ns)} late by the wheel's doing.",
+        f"{tuning.operations:,} recorded operations, on {len(rows)} wheels. The bound: a wheel "
+        f"delays a timeout by at most {span_text(max_lateness_ns)}.",
     )
     page.origin(origin)
     page.cards(
@@ -53,7 +68,7 @@ def write_page(tuning: Tuning, max_lateness_ns: int, origin: Mapping[str, str], 
             ("tick", span_text(best["tick_ns"])),
             ("wheel size", f"{best['wheel_size']:,}"),
             ("cost an operation", f"{best['cost_ns']:,.0f} ns"),
-            ("of a core", f"{core_percent(best):.3g} %"),
+            ("of a core", core_text(best)),
             ("late, mean", mean_lateness_text(best)),
         ]
     )
@@ -79,8 +94,8 @@ def write_page(tuning: Tuning, max_lateness_ns: int, origin: Mapping[str, str], 
     page.figure(chart, "Hover a point for its value.")
     page.section(
         "Why",
-        "The best first: within the bound, and of all that cost within 2 % of the least the one "
-        f"with the fewest buckets. {OF_A_CORE}",
+        "The best first: within the bound, and of those within 2 % of the lowest cost the one "
+        f"with the fewest buckets. {OF_A_CORE if covers_enough(best) else TOO_SHORT}",
     )
     page.table(
         [name for name, _ in COLUMNS],
