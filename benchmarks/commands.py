@@ -16,7 +16,9 @@ from benchmarks._publish import Out, publish, publish_summary
 Quick = Annotated[
     bool, typer.Option("--quick", help="Small sizes, as a trial run; prints no verdicts.")
 ]
-Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds of each side; sides alternate.")]
+Rounds = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Rounds of each side; sides alternate.")
+]
 
 Line = Annotated[str, typer.Option(metavar="LINE", help="Run one line of the table.")]
 Loops = Annotated[
@@ -163,14 +165,24 @@ def purgatory(
     micro: Annotated[
         bool, typer.Option("--micro", help="Measure single calls, not a load.")
     ] = False,
-    requests: Annotated[int | None, typer.Option(min=100, help="Requests per rate.")] = None,
+    requests: Annotated[
+        int | None, typer.Option(metavar="N", min=100, help="Requests per rate.")
+    ] = None,
     seconds: Annotated[
         float | None, duration(least=0, help="Shorten slow rates to this; 0: never.")
     ] = None,
-    rate: Annotated[list[int] | None, typer.Option(min=1, help="Requests per second.")] = None,
-    case: Annotated[list[str] | None, typer.Option(help="Share of timeouts: low or high.")] = None,
-    side: Annotated[list[str] | None, typer.Option(help="Run only this side.")] = None,
-    keys: Annotated[int, typer.Option(min=1, help="Keys per request.")] = 1,
+    rate: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", min=1, help="Requests per second; may be repeated."),
+    ] = None,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SHARE", help="Share of timeouts, low or high; may be repeated."),
+    ] = None,
+    side: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Run only this side; may be repeated.")
+    ] = None,
+    keys: Annotated[int, typer.Option(metavar="N", min=1, help="Keys per request.")] = 1,
     force: Annotated[bool, typer.Option("--force", help="Complete without a check.")] = False,
     quick: Quick = False,
     rounds: Rounds = None,
@@ -232,7 +244,8 @@ def purgatory(
 def idle(
     *,
     connections: Annotated[
-        int | None, typer.Option(min=1, help="Number of silent and of active connections.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Number of silent and of active connections."),
     ] = None,
     quick: Quick = False,
     rounds: Rounds = None,
@@ -265,10 +278,17 @@ def idle(
 @bench.command()
 def longpoll(
     *,
-    clients: Annotated[int | None, typer.Option(min=1, help="Waiting connections.")] = None,
-    topics: Annotated[int | None, typer.Option(min=1, help="Number of topics.")] = None,
-    keys: Annotated[int, typer.Option(min=1, help="Topics per client.")] = 1,
-    rate: Annotated[list[int] | None, typer.Option(min=1, help="Events per second.")] = None,
+    clients: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Waiting connections.")
+    ] = None,
+    topics: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Number of topics.")
+    ] = None,
+    keys: Annotated[int, typer.Option(metavar="N", min=1, help="Topics per client.")] = 1,
+    rate: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", min=1, help="Events per second; may be repeated."),
+    ] = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
@@ -309,7 +329,9 @@ def longpoll(
 def programs(
     *,
     only: Annotated[str, typer.Option(metavar="PROGRAM", help="Run one program.")] = "",
-    connections: Annotated[int | None, typer.Option(min=1, help="Number of websockets.")] = None,
+    connections: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Number of websockets.")
+    ] = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
@@ -347,11 +369,20 @@ def programs(
 def shared(
     *,
     only: Annotated[str, typer.Option(metavar="STORE", help="Measure one store.")] = "",
-    workers: Annotated[int | None, typer.Option(min=1, help="Waiting processes.")] = None,
-    waits: Annotated[int | None, typer.Option(min=1, help="Waits per process.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Waiting processes.")
+    ] = None,
+    waits: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Waits per process.")
+    ] = None,
     seconds: Annotated[float | None, duration(least=0.1, help="Length of a round.")] = None,
-    rate: Annotated[list[int] | None, typer.Option(min=1, help="Publishes per second.")] = None,
-    keys: Annotated[int | None, typer.Option(min=1, help="Idle keys of two processes.")] = None,
+    rate: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", min=1, help="Publishes per second; may be repeated."),
+    ] = None,
+    keys: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Idle keys of two processes.")
+    ] = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
@@ -389,7 +420,7 @@ def shared(
 def durable(
     *,
     pending: Annotated[
-        int | None, typer.Option(min=0, help="Timers in the store at the start.")
+        int | None, typer.Option(metavar="N", min=0, help="Timers in the store at the start.")
     ] = None,
     quick: Quick = False,
     rounds: Rounds = None,

@@ -23,7 +23,9 @@ Trace = Annotated[str, typer.Argument(metavar="TRACE", help="Folder of a TraceRe
 Master = Annotated[
     str | None,
     typer.Option(
-        metavar="URL", help="Spark master: local[2], spark://HOST:PORT, ...  [as configured]"
+        metavar="URL",
+        show_default="as configured",
+        help="Spark master: local[2], spark://HOST:PORT, ...",
     ),
 ]
 Conf = Annotated[

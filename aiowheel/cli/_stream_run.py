@@ -33,7 +33,10 @@ MaxLateness = Annotated[
     float, duration(least=0, help="Stream: drop rows further behind the newest one.")
 ]
 CheckpointFolder = Annotated[
-    str | None, typer.Option(metavar="FOLDER", help="Stream: state; default OUT/checkpoint.")
+    str | None,
+    typer.Option(
+        metavar="FOLDER", show_default="OUT/checkpoint", help="Stream: folder of its state."
+    ),
 ]
 Once = Annotated[bool, typer.Option("--once", help="Stream: end when the input is processed.")]
 Drain = Annotated[
@@ -42,12 +45,17 @@ Drain = Annotated[
 Shards = Annotated[
     int,
     typer.Option(
-        min=1, max=MOST_SHARDS, help="Stream: engines that share the keys; fixed by the checkpoint."
+        metavar="N",
+        min=1,
+        max=MOST_SHARDS,
+        help="Stream: engines that share the keys; fixed by the checkpoint.",
     ),
 ]
 FilesPerBatch = Annotated[
     int,
-    typer.Option(min=1, max=2**31 - 1, help="Stream: maximum files per folder and micro-batch."),
+    typer.Option(
+        metavar="N", min=1, max=2**31 - 1, help="Stream: maximum files per folder and micro-batch."
+    ),
 ]
 BatchInterval = Annotated[
     float,
@@ -59,7 +67,9 @@ DeleteFiles = Annotated[
 ]
 RecordsPerBatch = Annotated[
     int,
-    typer.Option(min=1, max=2**63 - 1, help="Stream: maximum records per topic and micro-batch."),
+    typer.Option(
+        metavar="N", min=1, max=2**63 - 1, help="Stream: maximum records per topic and micro-batch."
+    ),
 ]
 
 
@@ -80,8 +90,8 @@ class StreamLimits:
         batch_interval: Time between the starts of two micro-batches, in seconds.
     """
 
-    max_lateness: float = 0.0
-    max_ahead: float = 86_400.0  # a day
+    max_lateness: float = 0
+    max_ahead: float = 86_400  # a day
     checkpoint: str | None = None
     once: bool = False
     drain: bool = False

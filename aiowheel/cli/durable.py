@@ -26,7 +26,9 @@ Where = Annotated[
         metavar="STORE", help="An SQLite file, or a PostgreSQL address: postgresql://..."
     ),
 ]
-Limit = Annotated[int, typer.Option(min=1, max=1_000_000, help="Maximum number shown.")]
+Limit = Annotated[
+    int, typer.Option(metavar="N", min=1, max=1_000_000, help="Maximum number shown.")
+]
 
 durable: typer.Typer = typer.Typer(rich_markup_mode=None)
 
@@ -112,7 +114,7 @@ def _time(instant: datetime) -> str:
 def list_(
     store: Where,
     *,
-    prefix: Annotated[str, typer.Option(help="Only names with this prefix.")] = "",
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Only names with this prefix.")] = "",
     limit: Limit = 100,
     json: Json = False,
 ) -> None:
@@ -143,7 +145,7 @@ def list_(
 @durable.command()
 def show(
     store: Where,
-    name: Annotated[str, typer.Argument(help="Name of a pending timer.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a pending timer.")],
     *,
     json: Json = False,
 ) -> None:
@@ -160,13 +162,14 @@ def show(
         print_json(_timer(row))
         return
     for field, value in _timer(row).items():
-        print(f"{field}: {printable(value)}")
+        shown = "none" if value is None else value
+        print(f"{field.replace('_', ' ')}: {printable(shown)}")
 
 
 @durable.command()
 def cancel(
     store: Where,
-    name: Annotated[str, typer.Argument(help="Name of a pending timer.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a pending timer.")],
     *,
     json: Json = False,
 ) -> None:

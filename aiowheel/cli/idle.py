@@ -49,27 +49,43 @@ def idle(
     ],
     key: Annotated[
         list[str] | None,
-        typer.Option(metavar="COL", help="Key column; repeated: first one present. clf: host."),
+        typer.Option(
+            metavar="COL",
+            show_default="clf: host",
+            help="Key column; may be repeated: the first that is present.",
+        ),
     ] = None,
     time: Annotated[
-        str, typer.Option(metavar="COL", help="Time column; clf: time; zeek: ts.")
+        str, typer.Option(metavar="COL", show_default="clf: time; zeek: ts", help="Time column.")
     ] = "",
-    format: Annotated[Format | None, typer.Option(help="Default: from the file's suffix.")] = None,  # noqa: A002
+    format: Annotated[  # noqa: A002
+        Format | None, typer.Option(show_default="by the suffix", help="Format of the files.")
+    ] = None,
     unit: Annotated[Unit, typer.Option(help="Unit of integer times, read and written.")] = Unit.S,
     time_format: Annotated[
-        TimeFormat | None, typer.Option(help="Default: epoch; clf: clf; zeek: decimal.")
+        TimeFormat | None,
+        typer.Option(show_default="epoch; clf: clf; zeek: decimal", help="Format of the times."),
     ] = None,
-    earliest: Annotated[int, typer.Option(min=0, help="Reject earlier times; in the unit.")] = 0,
+    earliest: Annotated[
+        int, typer.Option(metavar="TIME", min=0, help="Reject earlier times; in the unit.")
+    ] = 0,
     latest: Annotated[
         int | None,
-        typer.Option(min=0, help="Reject later times; default with --stream: a day from now."),
+        typer.Option(
+            metavar="TIME",
+            min=0,
+            show_default="with --stream: a day from now",
+            help="Reject later times; in the unit.",
+        ),
     ] = None,
     rejects: Annotated[
         str | None,
         typer.Option(metavar="BAD.csv", help="File for rejected rows and their reasons."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail at the first bad row.")] = False,
-    engine: Annotated[Engine, typer.Option(help="Both write the same result.")] = Engine.WHEEL,
+    engine: Annotated[
+        Engine, typer.Option(help="Engine; both write the same result.")
+    ] = Engine.WHEEL,
     stream: Annotated[
         bool, typer.Option("--stream", help="Follow a folder or a table by URI. Runs on Spark.")
     ] = False,

@@ -18,7 +18,9 @@ def pending(
             metavar="FOLDER", help="Checkpoint of a stream, running or not.", parser=path_of
         ),
     ],
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of operations shown.")] = 100,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum number of operations shown.")
+    ] = 100,
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,

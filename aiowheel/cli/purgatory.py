@@ -69,12 +69,15 @@ def purgatory(
     ],
     unit: Annotated[Unit, typer.Option(help="Unit of all times, read and written.")] = Unit.MS,
     tick: Annotated[
-        int, typer.Option(min=1, max=LONGEST_TICK, help="Tick of the wheel, in the unit.")
+        int,
+        typer.Option(metavar="N", min=1, max=LONGEST_TICK, help="Tick of the wheel, in the unit."),
     ] = 1,
     format: Annotated[  # noqa: A002
-        TraceFormat | None, typer.Option(help="Default: from the files' suffix.")
+        TraceFormat | None, typer.Option(show_default="by the suffix", help="Format of the files.")
     ] = None,
-    engine: Annotated[Engine, typer.Option(help="Both write the same outcomes.")] = Engine.WHEEL,
+    engine: Annotated[
+        Engine, typer.Option(help="Engine; both write the same outcomes.")
+    ] = Engine.WHEEL,
     stream: Annotated[
         bool, typer.Option("--stream", help="Follow two folders or tables by URI. Runs on Spark.")
     ] = False,

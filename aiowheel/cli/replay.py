@@ -26,11 +26,14 @@ def replay(
         typer.Argument(metavar="TRACE", help="Folder of a TraceRecorder.", parser=path_of),
     ],
     *,
-    tick: Annotated[float, duration(help="Width of a bucket.")] = 0.001,
+    tick: Annotated[float, duration(help="Tick of the wheel.")] = 0.001,
     wheel_size: Annotated[int, typer.Option(metavar="N", help="Buckets per level.")] = 256,
-    timeout: Annotated[float | None, duration(help="Default: that of each operation.")] = None,
+    timeout: Annotated[
+        float | None, duration(show_default="as recorded", help="Timeout of every operation.")
+    ] = None,
     purgatory: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this purgatory; default: all.")
+        str | None,
+        typer.Option(metavar="NAME", show_default="all", help="Replay only this purgatory."),
     ] = None,
     json: Json = False,
 ) -> None:

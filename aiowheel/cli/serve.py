@@ -35,11 +35,19 @@ _UNIX = "http://unix:", "https://unix:"  # the service's address of a Unix socke
 def serve(
     context: typer.Context,
     *,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="TCP port; 0: a free one.")] = 8080,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65_535, help="TCP port; 0 chooses a free one.")
+    ] = 8080,
     unix: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="Listen on a Unix socket instead.", parser=path_of),
+        typer.Option(
+            metavar="PATH",
+            help="Unix socket to listen on, in place of --host and --port.",
+            parser=path_of,
+        ),
     ] = None,
     tls_cert: Annotated[
         str | None, typer.Option(metavar="FILE", help="Certificate chain in PEM, for https.")
@@ -48,21 +56,36 @@ def serve(
         str | None, typer.Option(metavar="FILE", help="Private key, if not in --tls-cert.")
     ] = None,
     token: Annotated[
-        str | None, typer.Option(envvar="AIOWHEEL_TOKEN", help="Token for all requests; or @FILE.")
+        str | None,
+        typer.Option(
+            envvar="AIOWHEEL_TOKEN",
+            metavar="TOKEN",
+            help="Token for all requests; @FILE reads tokens from a file.",
+        ),
     ] = None,
     publish_token: Annotated[
         str | None,
-        typer.Option(envvar="AIOWHEEL_PUBLISH_TOKEN", help="Token to publish and remove."),
+        typer.Option(
+            envvar="AIOWHEEL_PUBLISH_TOKEN",
+            metavar="TOKEN",
+            help="Token to publish and remove; or @FILE.",
+        ),
     ] = None,
     subscribe_token: Annotated[
         str | None,
-        typer.Option(envvar="AIOWHEEL_SUBSCRIBE_TOKEN", help="Token to poll and subscribe."),
+        typer.Option(
+            envvar="AIOWHEEL_SUBSCRIBE_TOKEN",
+            metavar="TOKEN",
+            help="Token to poll and subscribe; or @FILE.",
+        ),
     ] = None,
     allow_origin: Annotated[
-        list[str] | None, typer.Option(metavar="ORIGIN", help="Allow web pages of this origin.")
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="Allow web pages of this origin; may be repeated."),
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Another host name of the service.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Another host name of the service; may be repeated."),
     ] = None,
     store: Annotated[
         str | None,
@@ -72,38 +95,68 @@ def serve(
             help="Keep topics in sqlite:///PATH, postgresql://... or redis://...",
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Number of processes; above 1: --store.")] = 1,
+    workers: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of processes; more than 1 need --store.")
+    ] = 1,
     dashboard: Annotated[
         bool,
-        typer.Option("--dashboard", help="Show the wheels at /dashboard, only on this machine."),
+        typer.Option(
+            "--dashboard", help="Serve the dashboard at /dashboard/, for this machine only."
+        ),
     ] = False,
     access_log: Annotated[
         bool, typer.Option("--access-log", help="Log each request on stderr.")
     ] = False,
-    max_connections: Annotated[int, typer.Option(min=1, help="Open connections.")] = 18_000,
-    max_topics: Annotated[int, typer.Option(min=1, help="Number of topics.")] = 10_000,
-    max_name: Annotated[int, typer.Option(min=1, help="Characters of a topic's name.")] = 200,
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a message.")] = 65_536,
-    max_waiters: Annotated[int, typer.Option(min=1, help="Waiting requests.")] = 16_000,
-    max_waiters_per_client: Annotated[
-        int, typer.Option(min=1, help="Waiting requests per client address.")
+    max_connections: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum number of open connections.")
+    ] = 18_000,
+    max_topics: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum number of topics.")
     ] = 10_000,
-    max_timeout: Annotated[float, duration(least=1, help="Longest poll; whole seconds.")] = 120,
+    max_name: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="Maximum length of a topic's name, in characters."),
+    ] = 200,
+    max_body: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum size of a message, in bytes.")
+    ] = 65_536,
+    max_waiters: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum number of waiting requests.")
+    ] = 16_000,
+    max_waiters_per_client: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Maximum number of waiting requests per client address."
+        ),
+    ] = 10_000,
+    max_timeout: Annotated[
+        float, duration(least=1, help="Maximum duration of a poll; whole seconds.")
+    ] = 120,
     keep_seconds: Annotated[
         float,
-        duration(least=0.1, most=1e9, help="Age limit of messages and of unused topics."),
-    ] = 86_400.0,
-    keep: Annotated[int, typer.Option(min=1, help="Messages kept per topic.")] = 1_000,
-    keep_bytes: Annotated[int, typer.Option(min=1, help="Bytes kept per topic.")] = 1_048_576,
+        duration(least=0.1, most=1e9, help="Maximum age of messages and of unused topics."),
+    ] = 86_400,
+    keep: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum number of messages kept per topic.")
+    ] = 1_000,
+    keep_bytes: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Maximum size of the messages kept per topic, in bytes."
+        ),
+    ] = 1_048_576,
     keep_bytes_in_all: Annotated[
-        int, typer.Option(min=1, help="Bytes kept of all topics.")
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Maximum size of the messages kept of all topics, in bytes."
+        ),
     ] = 268_435_456,
     heartbeat: Annotated[
         float, duration(least=0.1, most=3_600, help="Interval of heartbeats to subscribers.")
-    ] = 20.0,
+    ] = 20,
     receive_timeout: Annotated[
-        float, duration(least=0.1, most=3_600, help="Longest time for a request to arrive.")
-    ] = 10.0,
+        float, duration(least=0.1, most=3_600, help="Maximum time for a request to arrive.")
+    ] = 10,
 ) -> None:
     """Serve named topics to publishers, long polls and subscribers.
 

@@ -24,38 +24,44 @@ def simulate(
     *,
     operations: Annotated[
         float, typer.Option(metavar="N", help="Operations per setting; 1e7 is ten million.")
-    ] = 1e6,
+    ] = 1_000_000,
     rate: Annotated[
         list[float] | None,
-        typer.Option(metavar="N", help="Arrivals per second; may be repeated.  [40000]"),
+        typer.Option(
+            metavar="N", show_default="40000", help="Arrivals per second; may be repeated."
+        ),
     ] = None,
     timeout: Annotated[
         list[float] | None,
-        duration(help="May be repeated.  [0.2]"),
+        duration(show_default="0.2", help="Timeout of an operation; may be repeated."),
     ] = None,
     tick: Annotated[
         list[float] | None,
-        duration(help="May be repeated.  [0.001]"),
+        duration(show_default="0.001", help="Tick of the wheel; may be repeated."),
     ] = None,
     wheel_size: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", help="Buckets per level; may be repeated.  [256]"),
+        typer.Option(metavar="N", show_default="256", help="Buckets per level; may be repeated."),
     ] = None,
     p50: Annotated[
         float | None,
-        duration(help="Half of the operations complete within this.  [0.02]"),
+        duration(show_default="0.02", help="Half of the operations complete within this time."),
     ] = None,
     p75: Annotated[
         float | None,
-        duration(help="Three quarters complete within this.  [0.06]"),
+        duration(show_default="0.06", help="Three quarters complete within this time."),
     ] = None,
     fit: Annotated[
-        str | None, typer.Option(metavar="TRACE", help="Trace that gives rate, timeout and waits.")
+        str | None,
+        typer.Option(metavar="TRACE", help="Trace whose rate, timeout and waits the load has."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the load.")] = 1,
-    shards: Annotated[int, typer.Option(help="Number of wheels that share the load.")] = 16,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the load.")] = 1,
+    shards: Annotated[
+        int, typer.Option(metavar="N", help="Number of wheels that share the load.")
+    ] = 16,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="Number of Spark tasks; changes no result.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Number of Spark tasks; changes no result."),
     ] = None,
     out: Annotated[
         Path | None,

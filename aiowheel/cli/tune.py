@@ -24,11 +24,13 @@ def tune(
     max_lateness: Annotated[float, duration(help="Maximum delay that the wheel may add.")] = 0.01,
     tick: Annotated[
         list[float] | None,
-        duration(help="May be repeated.  [by the bound]"),
+        duration(show_default="by the bound", help="Tick to try; may be repeated."),
     ] = None,
     wheel_size: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", help="Buckets per level; may be repeated.  [16-4096]"),
+        typer.Option(
+            metavar="N", show_default="16 to 4096", help="Buckets per level; may be repeated."
+        ),
     ] = None,
     out: Annotated[
         Path | None,

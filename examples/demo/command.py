@@ -15,8 +15,12 @@ def demo(
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Folder for the results.", parser=path_of)
     ] = Path("aiowheel-demo"),
-    clients: Annotated[int, typer.Option(min=1, help="HTTP clients of part 1.")] = 2_000,
-    operations: Annotated[int, typer.Option(min=1, help="Operations of part 2.")] = 100_000,
+    clients: Annotated[
+        int, typer.Option(metavar="N", min=1, help="HTTP clients of part 1.")
+    ] = 2_000,
+    operations: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Operations of part 2.")
+    ] = 100_000,
     log: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="An access log in Common or Combined Log Format."),

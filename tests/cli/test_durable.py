@@ -67,6 +67,9 @@ def test_show_and_cancel_one_timer(store: str, capsys: pytest.CaptureFixture[str
     """An unknown name is refused."""
     found = answer(capsys, "show", store, "order:1")
     assert (found["handler"], found["payload_hex"]) == ("h", "01")
+    assert run(["durable", "show", store, "order:1"]) == 0
+    text = capsys.readouterr().out
+    assert text.endswith("failed attempts: 0\nrecurrence: none\npayload hex: 01\n")
     assert answer(capsys, "cancel", store, "order:1")["will_not_fire"]
 
     assert run(["durable", "show", store, "order:1"]) == 2
