@@ -91,7 +91,9 @@ def test_the_table_of_benchmarks_names_every_option() -> None:
     section = PAGE.partition("\n## bench\n")[2].partition("\n## ")[0]
     named: dict[str, set[str]] = {name: set() for name in benchmarks}
     for options, of in re.findall(r"^\| (`--.*?) \| (.*?) \|", section, re.MULTILINE):
-        takers: set[str] = set(re.findall(r"`(\w+)`", of)) | (every if "every benchmark" in of else set())
+        takers: set[str] = set(re.findall(r"`(\w+)`", of))
+        if "every benchmark" in of:
+            takers |= every
         for taker in takers:
             named[taker] |= set(re.findall(r"--[a-z-]+", options))
 

@@ -34,6 +34,7 @@ LOGS = [
     (ROOT / "README.md", "Data"),
     (ROOT / "docs/how-to/detect-idle-clients.md", "From an access log"),
     (ROOT / "docs/how-to/detect-idle-clients.md", "From nested JSON"),
+    (ROOT / "docs/how-to/replay-operations.md", "Two files in, one table out"),
 ]
 TUTORIAL = [
     ROOT / "docs/tutorial" / name
@@ -203,8 +204,8 @@ def test_a_server_runs_on_the_wheel(server: str, reader: Reader) -> None:
 
 
 @pytest.mark.parametrize(("page", "title"), LOGS, ids=lambda value: getattr(value, "stem", value))
-def test_a_log_on_a_page_has_its_idle_clients(page: Path, title: str, reader: Reader) -> None:
-    """The commands write the log, and print the idle clients as on the page."""
+def test_a_section_with_its_input_has_its_output(page: Path, title: str, reader: Reader) -> None:
+    """The commands write the input, and print the results as on the page."""
     reader.follow(section(page.read_text("utf-8"), title))
 
 
