@@ -44,7 +44,7 @@ $(VENV)/.stamp-venv:
 	touch $@
 
 $(VENV)/.stamp-deps: $(VENV)/.stamp-venv pyproject.toml
-	@echo "installing everything into $(VENV) and compiling: three to four minutes of CPU time in the first run"
+	@echo "installing everything into $(VENV) and compiling: up to four minutes of CPU time in the first run"
 	$(PIP) install --quiet --group build --group test
 	AIOWHEEL_NO_EXTENSIONS=1 $(PIP) install --quiet --no-build-isolation --editable '.[all]'
 	touch $@

@@ -2,7 +2,7 @@
 
 Prints:
     10 threads have counted to 1,000
-    the watchdogs were called off: True
+    all watchdogs cancelled: True
     calls from threads: 1,010
 """
 
@@ -37,7 +37,7 @@ async def main() -> None:
             print(f"{len(threads)} threads have counted to {counted:,}")
         for thread in threads:
             thread.join()
-        print("the watchdogs were called off:", all(each.cancel() for each in watchdogs))
+        print("all watchdogs cancelled:", all(each.cancel() for each in watchdogs))
         print(f"calls from threads: {counted + len(watchdogs):,}")
 
 

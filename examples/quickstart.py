@@ -2,7 +2,7 @@
 
 Prints:
     10 ms have passed
-    withdrawn in time: True
+    cancelled in time: True
     too slow
 """
 
@@ -17,7 +17,7 @@ async def main() -> None:
         late = timer.call_later(30.0, print, "no answer within 30 s")
         timer.call_later(0.01, print, "10 ms have passed")
         await timer.sleep(0.02)
-        print("withdrawn in time:", late.cancel())
+        print("cancelled in time:", late.cancel())
         try:
             async with timer.timeout(0.01):
                 await asyncio.Event().wait()

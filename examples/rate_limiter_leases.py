@@ -5,7 +5,7 @@ Runs on virtual time, without waiting; `asyncio.run(main())` does the same in re
 Prints:
     0 s: anna and boris have a lease
     5 s: carla has boris' lease, he gave it back
-    10 s: dora has anna's lease, it was up
+    10 s: dora has anna's lease, which has expired
     12 s: emil gave up
     in line: 0
 """
@@ -79,7 +79,7 @@ async def main() -> None:
         await carla
         say("carla has boris' lease, he gave it back")
         await dora
-        say("dora has anna's lease, it was up")
+        say("dora has anna's lease, which has expired")
         assert await emil is None
         say("emil gave up")
         print("in line:", len(line))

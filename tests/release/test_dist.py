@@ -159,6 +159,7 @@ def test_a_release_for_this_python_is_complete(release: Path) -> None:
     with tarfile.open(release / sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "LICENSE", "Makefile", "tools/dist.py", "hatch_build.py"} <= inside
+    assert {"Dockerfile", ".dockerignore", ".pre-commit-config.yaml", ".ci/run"} <= inside
     assert not any(name.endswith((".so", ".pyc")) for name in inside)
 
 
