@@ -135,22 +135,27 @@ _ON_CONFLICT: Final = {
 _PUT: Final = {mode: f"{_INSERT}{rest}{_RETURNING}" for mode, rest in _ON_CONFLICT.items()}
 #: A whole commit of puts in one statement and one round trip: it does the work of
 #: `Statements.lock`, `_PUT` and `Statements.leave`. The condition on the count of leases makes
-#: PostgreSQL lock the leases before the first name. "new" costs a fifth less than the others, and
-#: fails at a name that is taken.
+#: PostgreSQL lock the leases before the first name, and writes nothing if one is missing; a row
+#: without a name returns that count. "new" costs a fifth less than the others, and fails at a name
+#: that is taken.
 _PUT_ALONE: Final = {
     mode: (
         "WITH leases AS MATERIALIZED (SELECT part, owner, horizon_us FROM aiowheel_parts "
         "WHERE part = ANY($3::integer[]) ORDER BY part FOR SHARE), "
-        f"placed AS ({_INSERT} WHERE (SELECT count(*) FROM leases) > 0{rest} "
+        f"placed AS ({_INSERT} WHERE (SELECT count(*) FROM leases) = $8{rest} "
         "RETURNING name, id, gen, part, due_us), "
         "noted AS (INSERT INTO aiowheel_inbox (part, timer, name) "
         "SELECT part, id, name FROM placed JOIN leases USING (part) WHERE owner NOT IN ('', $7) "
         "AND (gen > 1 OR due_us <= horizon_us) RETURNING seq), "
         "hint AS MATERIALIZED (SELECT pg_notify('aiowheel_timers', '') FROM noted LIMIT 1) "
-        "SELECT name, id, gen, part FROM placed WHERE (SELECT count(*) FROM hint) >= 0"
+        "SELECT name, id, gen, part FROM placed WHERE (SELECT count(*) FROM hint) >= 0 "
+        "UNION ALL SELECT NULL, count(*), NULL, NULL FROM leases"
     )
     for mode, rest in {"new": "", **_ON_CONFLICT}.items()
 }
+_MISSING_PARTITION: Final = (
+    "a partition of these timers is missing in aiowheel_parts: `aiowheel durable check` names it"
+)
 _MOVE: Final = (
     "UPDATE aiowheel_timers SET due_us = $1, gen = gen + 1, attempt = 0, first_due_us = NULL, "
     f"fire_id = NULL WHERE name = $2 RETURNING {_ROW}"
@@ -265,6 +270,8 @@ class Statements:
             "FROM aiowheel_parts WHERE part = ANY($1::integer[]) ORDER BY part FOR SHARE",
             parts,
         )
+        if len(records) < len(parts):
+            raise StoreError(_MISSING_PARTITION)
         for part, owner, epoch, until_us, horizon_us, now_us in records:
             self._parts[part] = (owner, epoch, until_us, horizon_us)
             self._now_us = now_us
@@ -481,8 +488,13 @@ async def put_alone(
     """
     chosen = sorted(puts, key=_name_of)  # one order for all processes
     statement = _PUT_ALONE["new" if are_new else puts[0].if_exists]
-    records = await connection.fetch(statement, *_columns(chosen, partitions), owner)
+    columns = _columns(chosen, partitions)
+    parts = set(columns[2])
+    records = await connection.fetch(statement, *columns, owner, len(parts))
     found = {record[0]: record for record in records}
+    _, leases, *_ = found[None]
+    if leases < len(parts):
+        raise StoreError(_MISSING_PARTITION)
     return [_placed(put, found.get(put.name)) for put in puts]
 
 

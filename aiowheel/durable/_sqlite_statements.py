@@ -179,6 +179,13 @@ def plain(connection: sqlite3.Connection, query: str, *values: object) -> list[t
     return cursor.execute(query, values).fetchall()
 
 
+class _Parts(dict[int, tuple[str, int, int, int]]):
+    """Owner, epoch, end of the lease and horizon by partition; a missing one is a StoreError."""
+
+    def __missing__(self, part: int) -> tuple[str, int, int, int]:
+        raise StoreError(f"partition {part} is missing in aiowheel_parts: no process owns it")
+
+
 class Statements:
     """Executes operations in the transaction that a connection is in.
 
@@ -202,12 +209,8 @@ class Statements:
         self._partitions = partitions
         self._now_us = now_us
         self.has_left = False
-        self._parts: dict[int, tuple[str, int, int, int]] = {
-            row[0]: row[1:]
-            for row in self._cursor.execute(
-                "SELECT part, owner, epoch, until_us, horizon_us FROM aiowheel_parts"
-            ).fetchall()
-        }
+        query = "SELECT part, owner, epoch, until_us, horizon_us FROM aiowheel_parts"
+        self._parts = _Parts((row[0], row[1:]) for row in self._cursor.execute(query).fetchall())
 
     def execute_all(self, operations: Sequence[Operation]) -> list[Result]:
         """Execute operations: acknowledgements first, the others in order; see `batches_of`."""

@@ -32,6 +32,7 @@ from aiowheel.durable._operations import (
     Redrive,
     Result,
     Settle,
+    part_of,
 )
 from aiowheel.errors import TimerExistsError
 
@@ -248,6 +249,30 @@ async def test_a_partition_that_is_missing_is_a_flaw(database: str) -> None:
         assert flaw.startswith("partition 2 is missing")
     finally:
         await store.close()
+
+
+@pytest.mark.parametrize("mode", ["replace", "keep", "error", "revise"])
+async def test_a_timer_of_a_missing_partition_is_refused(mode: IfExists, database: str) -> None:
+    """No process would fire it, and "not written" would mean that it exists."""
+    store = PostgresStore(database, partitions=2)
+    await store.open()
+    connection = await connected(database)
+    name, other = (next(n for n in "abcdef" if part_of(n, 2) == part) for part in (1, 0))
+    await connection.execute("DELETE FROM aiowheel_parts WHERE part = 1")
+    put = Put(name, "h", 0, b"", None, mode)
+
+    commits: list[list[Operation]] = [[put], [Cancel(name)], [put, Cancel(name)]]
+    commits.append([put._replace(name=other), put])
+    for operations in commits:
+        with pytest.raises(StoreError, match="a partition of these timers is missing"):
+            await store.commit("me", operations)
+    assert await store.rows() == []
+
+    for _ in range(2):
+        await store.commit("me", [put._replace(name=other)])
+    assert [row.name for row in await store.rows()] == [other]
+    await connection.close()
+    await store.close()
 
 
 DAMAGE = {

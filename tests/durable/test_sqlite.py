@@ -24,7 +24,7 @@ from aiowheel.durable import (
     TimerExistsError,
 )
 from aiowheel.durable import _sqlite_statements as statements
-from aiowheel.durable._operations import Placed, Put
+from aiowheel.durable._operations import Placed, Put, part_of
 
 from .links import Fired, refuse_a_second_use, share_and_take_over, until
 
@@ -261,6 +261,26 @@ async def test_tables_that_do_not_fit_are_refused(path: Path) -> None:
     with pytest.raises(StoreVersionError, match="must be of version 1, got 99"):
         async with DurableTimers(SQLiteStore(path)):
             pass
+
+
+async def test_a_timer_of_a_missing_partition_is_refused(path: Path) -> None:
+    """No process would fire it."""
+    store = SQLiteStore(path, partitions=2)
+    await store.open()
+    name, other = (next(n for n in "abcdef" if part_of(n, 2) == part) for part in (1, 0))
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM aiowheel_parts WHERE part = 1")
+    connection.close()
+    put = Put(name, "h", 0, b"")
+
+    for puts in ([put], [put._replace(name=other), put]):
+        with pytest.raises(StoreError, match="partition 1 is missing in aiowheel_parts"):
+            await store.commit("me", puts)
+    assert await store.rows() == []
+    await store.commit("me", [put._replace(name=other)])
+
+    assert [row.name for row in await store.rows()] == [other]
+    await store.close()
 
 
 async def test_a_payload_that_is_text_is_a_flaw(path: Path) -> None:
