@@ -288,10 +288,13 @@ class SQLiteStore(Store):
     def _execute_in(self, connection: Any, operation: Put | Settle) -> Result:
         if not isinstance(connection, sqlite3.Connection):
             raise TypeError(f"connection must be a sqlite3.Connection, got {safe_repr(connection)}")
-        databases = statements.plain(connection, "PRAGMA database_list")
-        files = [os.fsdecode(file) for _, _, file in databases]
-        if not any(file and Path(file).resolve() == self._file.resolve() for file in files):
-            raise TypeError(f"connection must be one of {self.path}, got one of {files}")
+        try:
+            file = statements.file_of_timers(connection)
+        except sqlite3.Error as error:
+            raise StoreError(str(error)) from error
+        if not file or Path(file).resolve() != self._file.resolve():
+            found = "without timers" if file is None else f"with the timers of {file!r}"
+            raise TypeError(f"connection must be one of {self.path}, got one {found}")
         check_in_transaction(connection)
         try:
             # The empty owner leaves the change for the owner, even if that is this process.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -177,6 +178,20 @@ def plain(connection: sqlite3.Connection, query: str, *values: object) -> list[t
     cursor = connection.cursor()
     cursor.row_factory = None
     return cursor.execute(query, values).fetchall()
+
+
+def file_of_timers(connection: sqlite3.Connection) -> str | None:
+    """Return the file of the timers that statements on *connection* use, or None if there is none.
+
+    SQLite takes the table of the first database that has one: temporary, main, then attached ones.
+    """
+    databases = plain(connection, "PRAGMA database_list")  # main is 0, temporary tables are 1
+    for _, name, file in sorted(databases, key=lambda each: (each[0] != 1, each[0])):
+        schema = os.fsdecode(name).replace('"', '""')  # bytes if the connection reads texts so
+        query = f"SELECT 1 FROM \"{schema}\".sqlite_master WHERE lower(name) = 'aiowheel_timers'"
+        if plain(connection, query):
+            return os.fsdecode(file or "")
+    return None
 
 
 class _Parts(dict[int, tuple[str, int, int, int]]):

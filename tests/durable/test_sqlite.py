@@ -177,6 +177,30 @@ async def test_connections_of_others_are_refused(path: Path, tmp_path: Path) -> 
             each.close()
 
 
+@pytest.mark.parametrize("text_factory", [str, bytes])
+async def test_an_attached_store_is_used_if_its_tables_come_first(
+    text_factory: type, path: Path, tmp_path: Path
+) -> None:
+    """Otherwise the statements would write the timer to the tables of another file."""
+    other, plain = tmp_path / "other.db", tmp_path / "plain.db"
+    async with DurableTimers(SQLiteStore(other)):
+        pass
+    async with DurableTimers(SQLiteStore(path)) as timers:
+        for main in (plain, other):
+            connection = sqlite3.connect(main)
+            connection.text_factory = text_factory
+            connection.execute("ATTACH ? AS 'a \"shop\"'", (str(path),))
+            if main == plain:
+                assert await timers.schedule_in(connection, "a", "h", due=FAR)
+                connection.commit()
+                connection.execute("CREATE TEMP TABLE AIOWHEEL_TIMERS (id)")
+            with pytest.raises(TypeError, match="connection must be one of"):
+                await timers.schedule_in(connection, "b", "h", due=FAR)
+            connection.close()
+
+        assert [row.name async for row in timers.pending()] == ["a"]
+
+
 async def test_a_store_object_serves_one_durable_timers(path: Path) -> None:
     """A second one is refused while the first is open, and does not close its connections."""
     await refuse_a_second_use(SQLiteStore(path))
