@@ -40,7 +40,11 @@ class Fire:
 
     @property
     def id(self) -> str:
-        """The identity of the fire, for example to record that its effect was applied."""
+        """The identity of the fire, for example to record that its effect was applied.
+
+        For a recurring timer with `missed="latest"`, the default, use the pair of `id` and `due`
+        instead: a repeat after a crash has the same `id`, but may stand for a later occurrence.
+        """
         return self.row.identity()
 
     @property
@@ -55,7 +59,10 @@ class Fire:
 
     @property
     def due(self) -> datetime:
-        """When the fire was due, in UTC; the same for each retry."""
+        """When the fire was due, in UTC; the same for each retry.
+
+        A repeat of a recurring timer with `missed="latest"` is due at the latest occurrence.
+        """
         return to_datetime(self.due_us)
 
     @property

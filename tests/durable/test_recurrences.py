@@ -245,6 +245,27 @@ async def test_missed_occurrences(
 
 
 @pytest.mark.virtual_time
+@pytest.mark.parametrize(("missed", "due"), [("latest", 4), ("all", 1)])
+async def test_a_repeat_has_the_same_id_and_perhaps_a_later_due_time(missed: Any, due: int) -> None:
+    """The process ended during the handler; with "latest", only the pair names the occurrence."""
+    store, log = MemoryStore(start=START), Log(START)
+
+    async def endless(fire: Fire) -> None:
+        log(fire)
+        await asyncio.Event().wait()
+
+    for hours in (1.5, 0.5):
+        async with made(store, endless) as timers:
+            await timers.every("e", "h", 3600, missed=missed)
+            await asyncio.sleep(hours * 3600)
+            await timers.aclose(drain=0)
+        await asyncio.sleep(3 * 3600)
+
+    assert log.hours == [(1, 1), (4.5, due)]
+    assert len(set(log.ids)) == 1
+
+
+@pytest.mark.virtual_time
 async def test_an_occurrence_that_fails_does_not_stop_the_recurrence() -> None:
     """The failed occurrence becomes a dead letter, and the next one is on the grid."""
     hours: list[float] = []
