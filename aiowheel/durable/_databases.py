@@ -36,10 +36,12 @@ def checked_tables(found: Mapping[str, int], version: int, partitions: int | Non
     Raises:
         StoreVersionError: The version or the number of partitions differs, or is no such number.
     """
-    if found.get("version") != version:
+    given = found.get("version")
+    if given != version:
+        is_newer = isinstance(given, int) and given > version
+        advice = "update aiowheel" if is_newer else "use the release that made them"
         raise StoreVersionError(
-            f"the tables must be of version {version}, got {found.get('version')}: use the "
-            "release that made them, or drop the tables"
+            f"the tables must be of version {version}, got {given}: {advice}, or drop the tables"
         )
     stored = found.get("partitions")
     if not isinstance(stored, int) or not 1 <= stored <= MOST_PARTITIONS:

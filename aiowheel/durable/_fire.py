@@ -99,6 +99,9 @@ class Fire:
                 if another process owns its partition. Let the exception roll the transaction back.
             TypeError: *connection* is not a connection to the store's database.
             ValueError: *connection* is not in a transaction.
+            StoreError: SQLite cannot write, for example because the file is locked.
+            asyncpg.PostgresError, asyncpg.InterfaceError: Errors of PostgreSQL and of the
+                connection, for example a failed serialization.
         """
         await self._ack(self, connection)
 

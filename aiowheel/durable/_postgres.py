@@ -89,9 +89,10 @@ class _HeldError(StoreError):
 class PostgresStore(Store):
     """Durable timers in a PostgreSQL database, 12 or later.
 
-    The tables are created in the first schema of the connection's search path; their names begin
-    with `aiowheel_`. `schedule_in` and `ack_in` take asyncpg connections with the same database and
-    search path; another one is refused only if it finds no tables of durable timers.
+    If no schema of the connection's search path has the tables, they are created in the first one;
+    their names begin with `aiowheel_`. `schedule_in` and `ack_in` take asyncpg connections with the
+    same database and search path; another one is refused only if it finds no tables of durable
+    timers.
 
     Args:
         dsn: As for `asyncpg.connect`.

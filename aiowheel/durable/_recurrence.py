@@ -262,7 +262,8 @@ def _period_us(period: object) -> int:
     ns = delay_to_ns("rule", period)
     if not 1_000_000 <= ns < FOREVER:
         raise ValueError(
-            f"rule must be a Cron, or 0.001 or more seconds and finite, got {safe_repr(period)}"
+            "rule must be a Cron, or from 0.001 to 2.3e9 seconds, which are 73 years, "
+            f"got {safe_repr(period)}"
         )
     return int(ns) // 1000
 

@@ -348,7 +348,8 @@ class DurableTimers:
                 instant in the past is due now.
             payload: Bytes for the handler, at most 16 MiB.
             if_exists: What to do if a timer of that name is pending: "replace" it, "keep" it and
-                return False, or raise `TimerExistsError` for "error".
+                return False, or raise `TimerExistsError` for "error". A timer is pending until its
+                fire has ended: a handler that schedules its own timer again must "replace" it.
 
         Returns:
             Whether the timer was written.
@@ -461,6 +462,11 @@ class DurableTimers:
             TypeError, ValueError: An argument is wrong; *connection* is not a connection to the
                 store's database, or is not in a transaction.
             TimerExistsError: *if_exists* is "error" and the timer exists.
+            StoreError: SQLite cannot write the timer, or the database refuses a value
+                (`BadRowError`). Roll the transaction back: PostgreSQL has aborted it.
+            asyncpg.PostgresError, asyncpg.InterfaceError: Other errors of PostgreSQL and of the
+                connection, for example a failed serialization.
+            DurableTimersClosedError: The durable timers are not open.
         """
         self._check_open()
         put = self._put_of(name, handler, due, payload, if_exists)
@@ -486,7 +492,8 @@ class DurableTimers:
         Args:
             name: As in `schedule`.
             handler: As in `schedule`.
-            rule: A `Cron`, or the seconds between two occurrences, at least 0.001.
+            rule: A `Cron`, or the seconds between two occurrences, from 0.001 to 2.3e9, 73
+                years.
             payload: As in `schedule`.
             missed: What happens to occurrences that came due while no process could fire them.
                 "all": each of them fires, one after the other. "latest": the timer fires once for

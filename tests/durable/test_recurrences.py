@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -165,11 +166,18 @@ def test_a_wrong_expression_is_refused(expression: str, tz: str, text: str) -> N
         Cron(expression, tz=tz)
 
 
-@pytest.mark.parametrize("rule", [0, -1, float("inf"), float("nan"), 0.0001])
-def test_a_wrong_interval_is_refused(rule: float) -> None:
-    """An interval must be at least a millisecond, and finite."""
-    with pytest.raises(ValueError, match="rule must be"):
+@pytest.mark.parametrize("rule", [0, -1, float("inf"), 0.0001, timedelta(days=36_500)])
+def test_a_wrong_interval_is_refused(rule: Any) -> None:
+    """An interval must be at least a millisecond, and at most 73 years."""
+    text = r"rule must be a Cron, or from 0\.001 to 2\.3e9 seconds, which are 73 years, got "
+    with pytest.raises(ValueError, match=text + re.escape(repr(rule))):
         recurrence_of(rule, "all")
+
+
+def test_an_interval_that_is_no_number_is_refused() -> None:
+    """The error is that of all durations."""
+    with pytest.raises(ValueError, match="rule must be"):
+        recurrence_of(float("nan"), "all")
 
 
 def test_an_expression_without_cron_is_refused() -> None:

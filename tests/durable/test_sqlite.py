@@ -279,12 +279,16 @@ async def test_tables_that_do_not_fit_are_refused(path: Path) -> None:
     with pytest.raises(StoreVersionError, match="partitions must be 4, as in the tables, got 5"):
         async with DurableTimers(SQLiteStore(path, partitions=5)):
             pass
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE aiowheel_meta SET value = 99 WHERE key = 'version'")
-    connection.close()
-    with pytest.raises(StoreVersionError, match="must be of version 1, got 99"):
-        async with DurableTimers(SQLiteStore(path)):
-            pass
+    for version, advice in ((99, "update aiowheel"), (0, "use the release that made them")):
+        with sqlite3.connect(path) as connection:
+            connection.execute(
+                "UPDATE aiowheel_meta SET value = ? WHERE key = 'version'", [version]
+            )
+        connection.close()
+        text = f"the tables must be of version 1, got {version}: {advice}, or drop the tables"
+        with pytest.raises(StoreVersionError, match=text):
+            async with DurableTimers(SQLiteStore(path)):
+                pass
 
 
 async def test_a_timer_of_a_missing_partition_is_refused(path: Path) -> None:
