@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from aiowheel._printable import printable
+from aiowheel._printable import is_unicode, printable
 from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._duration import duration
@@ -125,6 +125,8 @@ def list_(
       aiowheel durable list app.db
       aiowheel durable list app.db --prefix order: --json
     """
+    if not is_unicode(prefix):
+        raise BadInputError(f"--prefix must be Unicode text, got {prefix!r}")
 
     async def read(opened: Store) -> tuple[Any, list[Row]]:
         return await opened.summary(), await opened.rows(prefix=prefix, limit=limit)
@@ -155,7 +157,7 @@ def show(
     Example:
       aiowheel durable show app.db order:7
     """
-    row = _with_store(store, lambda opened: opened.get(name))
+    row = _with_store(store, lambda opened: opened.get(name)) if is_unicode(name) else None
     if row is None:
         raise BadInputError(f"NAME must be the name of a pending timer, got {name!r}")
     if json:
@@ -182,7 +184,7 @@ def cancel(
     Example:
       aiowheel durable cancel app.db order:7
     """
-    removed = _execute(store, Cancel(name))
+    removed = _execute(store, Cancel(name)) if is_unicode(name) else None
     if not isinstance(removed, Removed):
         raise BadInputError(f"NAME must be the name of a pending timer, got {name!r}")
     if json:

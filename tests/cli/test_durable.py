@@ -197,6 +197,28 @@ def test_check_finds_what_another_program_has_changed(
         assert len(capsys.readouterr().err.splitlines()) <= 1
 
 
+@pytest.mark.parametrize("where", ["", "postgresql://nobody@127.0.0.1:1/none"])
+@pytest.mark.parametrize("command", ["show", "cancel"])
+def test_no_timer_has_a_name_that_is_not_unicode(
+    command: str, where: str, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The shell passes any bytes; each database has the same answer, without a connection."""
+    assert run(["durable", command, where or store, "x\udcff"]) == 2
+
+    text = "NAME must be the name of a pending timer, got 'x\\udcff'"
+    assert capsys.readouterr().err == f"aiowheel: {text}\n"
+
+
+def test_a_prefix_that_is_not_unicode_is_refused(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error names the option and the value."""
+    assert run(["durable", "list", store, "--prefix", "x\udcff"]) == 2
+
+    text = "--prefix must be Unicode text, got 'x\\udcff'"
+    assert capsys.readouterr().err == f"aiowheel: {text}\n"
+
+
 def test_a_number_of_partitions_that_cannot_be_is_refused(
     store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
