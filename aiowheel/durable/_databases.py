@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from aiowheel._arguments import checked_int, safe_repr
 from aiowheel.durable._instants import FIRST_US, LAST_US
-from aiowheel.durable._operations import Cancel, Operation, Put, Row, Settle, part_of
+from aiowheel.durable._operations import Cancel, Operation, Put, Settle, part_of
 from aiowheel.durable._recurrence import recurrence_from
 from aiowheel.errors import MissingExtraError, StoreVersionError
 
@@ -53,39 +53,39 @@ def checked_tables(found: Mapping[str, int], version: int, partitions: int | Non
     return stored
 
 
-def flaws_of(row: Row, partitions: int) -> list[str]:
-    """Return a line of text for each flaw of one timer, whose columns may have any values."""
-    name: object = row.name
+def flaws_of(row: Sequence[Any], partitions: int) -> list[str]:
+    """Return a line of text for each flaw of one timer; *row* has the columns of a `Row`."""
+    _, name, handler, part, due_us, gen, attempt, recurrence, first_due_us, fire_id, payload = row
     if not isinstance(name, str) or not name:
         return [f"a timer has the name {name!r}: no command and no process finds it"]
     flaws: list[str] = []
-    if row.part != part_of(name, partitions):
+    if part != part_of(name, partitions):
         right = part_of(name, partitions)
-        flaws.append(f"timer {name!r} is in partition {row.part}, not in {right}")
-    first_us = row.due_us if row.first_due_us is None else row.first_due_us
+        flaws.append(f"timer {name!r} is in partition {part}, not in {right}")
+    first_us = due_us if first_due_us is None else first_due_us
     flaws += [
-        f"timer {name!r} is due at {due_us!r}, not in the years 1 to 9999"
-        for due_us in dict.fromkeys((row.due_us, first_us))
-        if not _is_instant(due_us)
+        f"timer {name!r} is due at {us!r}, not in the years 1 to 9999"
+        for us in dict.fromkeys((due_us, first_us))
+        if not _is_instant(us)
     ]
     for column, value, kind in (
-        ("gen", row.gen, int),
-        ("attempt", row.attempt, int),
-        ("handler", row.handler, str),
-        ("payload", row.payload, bytes),
-        ("fire_id", row.fire_id or "", str),
+        ("gen", gen, int),
+        ("attempt", attempt, int),
+        ("handler", handler, str),
+        ("payload", payload, bytes),
+        ("fire_id", fire_id or "", str),
     ):
         if not isinstance(value, kind):
             flaws.append(
                 f"timer {name!r} has the {column} {safe_repr(value)}, which is no {kind.__name__}"
             )
-    if row.recurrence is not None:
+    if recurrence is not None:
         try:
-            recurrence_from(str(row.recurrence))
+            recurrence_from(str(recurrence))
         except MissingExtraError:  # cron cannot be read on this machine
             pass
         except Exception as error:
-            flaws.append(f"timer {name!r} has the recurrence {row.recurrence!r}: {error}")
+            flaws.append(f"timer {name!r} has the recurrence {recurrence!r}: {error}")
     return flaws
 
 

@@ -234,7 +234,7 @@ async def missing(connection: Any) -> list[str]:
     """Return a line of text for each column and index that another program has removed."""
     wanted = _parts_of_tables()
     records = await connection.fetch(_FIND_PARTS, list(dict(wanted)))
-    return missing_parts(wanted, set(map(tuple, records)))
+    return missing_parts(wanted, {(table, part) for table, part in records})
 
 
 class Statements:
@@ -390,7 +390,8 @@ class Statements:
             [each.id for each in current],
             [each.gen for each in current],
         )
-        deleted = set(map(tuple, records))  # two generations of one timer may end in one commit
+        # Two generations of one timer may end in one commit.
+        deleted = {(timer, gen) for timer, gen in records}
         return [
             "stale"
             if is_any_stale and self._is_stale(each)

@@ -270,7 +270,7 @@ class SQLiteStore(Store):
             parts = [part for (part,) in connection.execute("SELECT part FROM aiowheel_parts")]
             found += missing_partitions(parts, self.partitions)
             for row in connection.execute(statements.CHECKED):
-                found += flaws_of(Row(*row), self.partitions)
+                found += flaws_of(row, self.partitions)
             return found
 
         return await self._run(self._reader, check)
