@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from aiowheel._arguments import checked_choice, checked_int, checked_str, safe_repr
 from aiowheel._background import LastingTask
@@ -399,7 +399,10 @@ class DurableTimers:
         self._check_open()
         written = 0
         errors: list[Exception] = []
-        source = iter(timers)
+        try:
+            source = iter(timers)
+        except TypeError:
+            raise TypeError(f"timers must be iterable, got {safe_repr(timers)}") from None
         upcoming: asyncio.Future[list[Result]] | None = None
         while True:
             try:
@@ -430,7 +433,8 @@ class DurableTimers:
         puts: list[Put] = []
         size = 0
         for each in islice(source, MOST_OPERATIONS):
-            put = self._put_of(*(each if type(each) is NewTimer else NewTimer(*each)), if_exists)
+            fields = each if type(each) is NewTimer else _new_timer(each)
+            put = self._put_of(*fields, if_exists)
             puts.append(put)
             size += len(put.payload)
             if size >= MOST_BYTES:
@@ -645,6 +649,16 @@ class DurableTimers:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._state} owner={self._owner!r}>"
+
+
+def _new_timer(fields: object) -> NewTimer:
+    if isinstance(fields, tuple | list):
+        with suppress(TypeError):  # too few fields or too many
+            return NewTimer(*cast("Sequence[Any]", fields))
+    raise TypeError(
+        "timers must hold NewTimer objects or tuples of name, handler, due and payload, "
+        f"got {safe_repr(fields)}"
+    )
 
 
 def _new_owner() -> str:

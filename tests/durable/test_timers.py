@@ -441,6 +441,25 @@ async def test_a_store_limits_the_operations_of_a_commit() -> None:
     assert len(await store.rows()) == 200
 
 
+@pytest.mark.parametrize(
+    ("timers", "text"),
+    [
+        (5, "timers must be iterable, got 5"),
+        ([5], "timers must hold NewTimer objects or tuples of name, .*, got 5"),
+        ([("a",)], r"timers must hold NewTimer objects or tuples of name, .*, got \('a',\)"),
+        ([("a", "h", DAY, b"", 1)], "timers must hold NewTimer objects or tuples of name"),
+        ([("a", "h", 1)], "due must be an aware datetime or a timedelta, got 1"),
+    ],
+)
+async def test_timers_of_another_kind_are_refused(timers: Any, text: str) -> None:
+    """The error names the value; no timer is written."""
+    store = MemoryStore()
+    async with DurableTimers(store) as opened:
+        with pytest.raises(TypeError, match=text):
+            await opened.schedule_many(timers)
+    assert await store.rows() == []
+
+
 async def test_a_commit_is_limited_by_its_bytes() -> None:
     """PostgreSQL refuses a message of a gigabyte, so large payloads take several commits."""
     payload = bytes(10 * 2**20)
