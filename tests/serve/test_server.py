@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,7 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from aiowheel.cli import run
 
-from .conftest import Process, process, read_to_end, waiters_reach
+from .conftest import Process, made_certificate, process, read_to_end, waiters_reach
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
@@ -314,6 +315,19 @@ def test_a_service_that_is_open_to_all_prints_a_warning(
     assert run(["serve", "--max-connections", "1", *arguments]) == 0
 
     assert capsys.readouterr().err == warning
+
+
+def test_a_service_with_tls_prints_no_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its operator has decided that other machines connect."""
+    cert, key = made_certificate(tmp_path, "open")
+    monkeypatch.setattr("aiowheel.serve.serve", lambda *given, **_: given[-1]("https://0.0.0.0:1"))
+    tls = ["--tls-cert", str(cert), "--tls-key", str(key)]
+
+    assert run(["serve", "--max-connections", "1", *tls]) == 0
+
+    assert capsys.readouterr().err == ""
 
 
 def test_simultaneous_disconnects_leave_nothing(server: Process) -> None:
