@@ -39,6 +39,7 @@ _MESSAGE = {"version": int, "data": object}
 _RECEIPT = {"epoch": str, "version": int, "woken": int}
 _RETRIED = frozenset(  # temporary failures of the service or of a proxy
     {
+        HTTPStatus.REQUEST_TIMEOUT,  # the network has delayed the request
         HTTPStatus.TOO_MANY_REQUESTS,
         HTTPStatus.BAD_GATEWAY,
         HTTPStatus.SERVICE_UNAVAILABLE,

@@ -92,7 +92,7 @@ def _poll(limits: Limits) -> Document:
                 },
             ),
         ],
-        "responses": _responses({"200": _news_or_events()}, 400, 401, 403, 429, 503),
+        "responses": _responses({"200": _news_or_events()}, 400, 401, 403, 408, 429, 503),
     }
 
 
@@ -124,7 +124,7 @@ def _remove() -> Document:
         "operationId": "remove",
         "summary": "Remove a topic and its messages, and answer the requests that wait for it.",
         "responses": _responses(
-            {"204": {"description": "The topic is removed."}}, 400, 401, 403, 404, 503
+            {"204": {"description": "The topic is removed."}}, 400, 401, 403, 404, 408, 503
         ),
     }
 
@@ -133,7 +133,9 @@ def _about() -> Document:
     return {
         "operationId": "about",
         "summary": "Describe the service.",
-        "responses": _responses({"200": _answer("Name, version and addresses.", "About")}, 403),
+        "responses": _responses(
+            {"200": _answer("Name, version and addresses.", "About")}, 403, 408
+        ),
     }
 
 
@@ -141,7 +143,7 @@ def _live() -> Document:
     return {
         "operationId": "live",
         "summary": "Liveness: succeeds while the process runs, also during the shutdown.",
-        "responses": _responses({"200": _answer("The process runs.", "Live")}, 403),
+        "responses": _responses({"200": _answer("The process runs.", "Live")}, 403, 408),
     }
 
 
@@ -150,7 +152,7 @@ def _health() -> Document:
         "operationId": "health",
         "summary": "Readiness: succeeds while the service accepts requests.",
         "responses": _responses(
-            {"200": _answer("The service accepts requests.", "Health")}, 403, 503
+            {"200": _answer("The service accepts requests.", "Health")}, 403, 408, 503
         ),
     }
 
@@ -161,7 +163,7 @@ def _metrics() -> Document:
         "operationId": "metrics",
         "summary": "Metrics for Prometheus.",
         "responses": _responses(
-            {"200": {"description": "Prometheus' text format.", "content": content}}, 403
+            {"200": {"description": "Prometheus' text format.", "content": content}}, 403, 408
         ),
     }
 
@@ -171,7 +173,9 @@ def _itself() -> Document:
     return {
         "operationId": "openapi",
         "summary": "This document.",
-        "responses": _responses({"200": {"description": "OpenAPI 3.1.", "content": content}}, 403),
+        "responses": _responses(
+            {"200": {"description": "OpenAPI 3.1.", "content": content}}, 403, 408
+        ),
     }
 
 

@@ -185,6 +185,29 @@ async def test_an_answer_that_asks_for_no_pause_gets_one(virtual_clock: VirtualC
     assert times[-1] - times[0] > 20
 
 
+@pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
+@virtual
+async def test_a_temporary_refusal_does_not_end_a_subscription(status: int) -> None:
+    """The service answers 408 if the network has delayed the request."""
+    app = TopicApp()
+    network = httpx.ASGITransport(app)
+    refusals = 2
+
+    async def answered(request: httpx.Request) -> httpx.Response:
+        nonlocal refusals
+        if request.method == "GET" and refusals:
+            refusals -= 1
+            return httpx.Response(status)
+        return await network.handle_async_request(request)
+
+    async with started(app), httpx.AsyncClient(transport=httpx.MockTransport(answered)) as http:
+        client = TopicClient(URL, http=http)
+        await client.publish("a", 1)
+        got = await taken(client, "a", 1)
+
+    assert [message.data for message in got] == [1]
+
+
 class Cut(httpx.AsyncByteStream):
     """A body that is no gzip."""
 
