@@ -41,6 +41,7 @@ _RETRIED = frozenset(  # temporary failures of the service or of a proxy
     {
         HTTPStatus.REQUEST_TIMEOUT,  # the network has delayed the request
         HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.INTERNAL_SERVER_ERROR,
         HTTPStatus.BAD_GATEWAY,
         HTTPStatus.SERVICE_UNAVAILABLE,
         HTTPStatus.GATEWAY_TIMEOUT,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Generator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 
 from aiowheel._events import emit
@@ -18,6 +18,7 @@ from aiowheel.purgatory import Purgatory
 from aiowheel.serve._grouped import Grouped
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._parameters import Seen
+from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._topic_store import News, Receipt, Totals
 from aiowheel.serve._topic_tables import Question, TopicTables
 from aiowheel.shared import SharedCounters
@@ -44,11 +45,12 @@ class SharedStore:
         self._kept_seconds = limits.kept_seconds
         self._round = min(limits.kept_seconds / _ROUNDS, _LONGEST_ROUND)
         self._publish: Grouped[tuple[str, bytes], tuple[str, int]]
-        self._publish = Grouped(tables.append, _MOST_PUBLISHES)
+        self._publish = Grouped(self._append_all, _MOST_PUBLISHES)
         self._read = Grouped(self._read_all, _MOST_READS)
         self._waiting: Counter[str] = Counter()  # number of waits by topic
         self._used: dict[str, None] = {}  # topics that were read since the last round, in order
         self._sweeps_to_skip = 0
+        self._failing: set[str] = set()  # operations whose last call raised an unexpected error
         self._stack = AsyncExitStack()
         self._shared: SharedCounters
 
@@ -84,11 +86,13 @@ class SharedStore:
 
     async def remove(self, name: str) -> bool:
         """See `TopicStore`."""
-        return await self._tables.remove(name)
+        with self._errors_of("remove"):
+            return await self._tables.remove(name)
 
     async def totals(self) -> Totals:
         """See `TopicStore`."""
-        return await self._tables.totals()
+        with self._errors_of("totals"):
+            return await self._tables.totals()
 
     async def aclose(self) -> None:
         """See `TopicStore`."""
@@ -104,9 +108,34 @@ class SharedStore:
             del self._waiting[name]
             self._used[name] = None
 
+    async def _append_all(
+        self, messages: Sequence[tuple[str, bytes]]
+    ) -> list[tuple[str, int] | Refusal]:
+        with self._errors_of("publish"):
+            return await self._tables.append(messages)
+
     async def _read_all(self, questions: Sequence[Question]) -> list[News | Exception]:
-        answers = await self._tables.read(dict.fromkeys(questions))
+        with self._errors_of("news"):
+            answers = await self._tables.read(dict.fromkeys(questions))
         return [answers[each] for each in questions]
+
+    @contextmanager
+    def _errors_of(self, operation: str) -> Generator[None]:
+        """Turn every error of the tables into `StoreUnavailableError`.
+
+        No list of temporary failures is complete: an administrator may revoke a permission, or
+        close a database for some minutes. The first failure of a series is logged.
+        """
+        try:
+            yield
+        except StoreUnavailableError:
+            raise
+        except Exception as error:
+            if operation not in self._failing:
+                self._failing.add(operation)
+                emit("aiowheel.topic_store_failed", operation=operation, error=repr(error))
+            raise StoreUnavailableError(f"the store failed: {error!r}") from error
+        self._failing.discard(operation)
 
     async def _maintain(self) -> None:
         """Record which topics are in use; remove old messages and unused topics."""

@@ -70,7 +70,8 @@ class Totals:
 class TopicStore(Protocol):
     """The topics of a service: in memory, or in a database that several processes share.
 
-    Every method except `aclose` raises `StoreUnavailableError` if the database does not answer.
+    Every method except `aclose` raises `StoreUnavailableError` if the database does not answer, or
+    refuses an operation.
     """
 
     async def open(self, timer: Timer, purgatory: Purgatory) -> None:

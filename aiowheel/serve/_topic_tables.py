@@ -85,8 +85,8 @@ class GrowingTopic:
 class TopicTables(Protocol):
     """Topics, their messages and their counters in one database; each process has one object.
 
-    Every coroutine raises `StoreUnavailableError` if the database does not answer. A write may then
-    have been carried out.
+    Every coroutine raises `StoreUnavailableError` if the database does not answer, and the errors of
+    the database otherwise. A write may then have been carried out.
     """
 
     @property

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("starlette")
 
 from aiowheel.cli import run
-from aiowheel.errors import AiowheelError, BadInputError
+from aiowheel.errors import AiowheelError, BadInputError, StoreUnavailableError
 from aiowheel.serve import Limits, TopicApp
 from aiowheel.serve import _postgres_topics as postgres_topics
 from aiowheel.serve import _redis_topics as redis_topics
@@ -479,6 +479,108 @@ async def test_a_postgres_whose_disk_is_full_is_503_and_is_read(pair: Pair, stor
     assert (refused.status_code, refused.json()["error"]) == (503, "store_unavailable")
     assert 1 <= int(refused.headers["Retry-After"]) <= 5
     assert (data(page), receipt["version"]) == (["1"], 2)
+
+
+class Fault:
+    """A fault of a store that is none of its known temporary failures."""
+
+    def __init__(self, store: str, folder: Path) -> None:
+        self._store = store
+        self._file, self._away = folder / "topics.db", folder / "away.db"
+
+    async def begin(self) -> None:
+        """Replace the file by junk, or damage what the server holds."""
+        if self._store.startswith("sqlite"):
+            with closing(sqlite3.connect(self._file)) as file:
+                file.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # SQLite would read its log
+            self._away.hardlink_to(self._file)
+            junk = self._file.with_name("junk.db")
+            junk.write_bytes(b"This is no database." * 500)
+            junk.replace(self._file)
+            return
+        await self._on_server(
+            "ALTER TABLE aiowheel_messages RENAME COLUMN data TO damaged",
+            ["RENAME {aiowheel_topic}:meta away", "SET {aiowheel_topic}:meta junk"],
+        )
+
+    async def end(self) -> None:
+        """Mend what `begin` has broken."""
+        if self._store.startswith("sqlite"):
+            self._away.replace(self._file)
+            return
+        await self._on_server(
+            "ALTER TABLE aiowheel_messages RENAME COLUMN damaged TO data",
+            ["RENAME away {aiowheel_topic}:meta"],
+        )
+
+    async def _on_server(self, statement: str, commands: list[str]) -> None:
+        if self._store.startswith("unix"):
+            redis: Any = pytest.importorskip("redis.asyncio")
+            client = redis.Redis.from_url(self._store)
+            for command in commands:
+                await client.execute_command(*command.split())
+            await client.aclose()
+            return
+        asyncpg: Any = pytest.importorskip("asyncpg")
+        connection = await asyncpg.connect(self._store)
+        await connection.execute(statement)
+        await connection.close()
+
+
+@pytest.mark.posix
+async def test_every_error_of_a_store_is_503(
+    pair: Pair, store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The service logs one event for each operation, is alive, and serves once it can again."""
+    fault = Fault(store, tmp_path)
+    async with pair() as (here, _):
+        await published(here, "a", "1")
+        await fault.begin()
+        answers = [
+            answer
+            for _ in range(2)
+            for answer in (
+                await here.get("/topics/a"),
+                await here.post("/topics/a", content="2"),
+            )
+        ]
+        stream = await here.get("/topics/a", headers={"Accept": "text/event-stream"})
+        live, metrics = await here.get("/live"), await here.get("/metrics")
+        await fault.end()
+        page = await polled(here, "a")
+        receipt = await published(here, "a", "2")
+
+    assert [answer.status_code for answer in answers] == [503] * 4
+    assert {answer.json()["error"] for answer in answers} == {"store_unavailable"}
+    assert all(1 <= int(answer.headers["retry-after"]) <= 5 for answer in answers)
+    assert (live.status_code, metrics.status_code) == (200, 200)
+    assert b"id:" not in stream.content
+    assert (data(page), receipt["version"]) == (["1"], 2)
+    texts = [record.getMessage() for record in caplog.records]
+    for operation in ("publish", "news"):
+        beginning = f"aiowheel.topic_store_failed operation='{operation}' error="
+        assert len([text for text in texts if text.startswith(beginning)]) == 1
+
+
+async def test_health_and_removal_fail_as_other_operations_do() -> None:
+    """An error of any kind is that of a store that is unavailable."""
+
+    class Tables:
+        append = None
+
+        async def remove(self, _name: str) -> bool:
+            raise ValueError("a fault")
+
+        async def totals(self) -> None:
+            raise KeyError("another fault")
+
+    tables: Any = Tables()
+    store = SharedStore(tables, Limits())
+
+    with pytest.raises(StoreUnavailableError, match="the store failed: ValueError"):
+        await store.remove("a")
+    with pytest.raises(StoreUnavailableError, match="the store failed: KeyError"):
+        await store.totals()
 
 
 async def test_topics_in_use_are_noted_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
