@@ -18,10 +18,6 @@ from aiowheel.shared import PostgresCounters
 
 _SLICE = 100  # messages that are read per query, to find those that must be dropped
 
-NEXT_CHANGE = """
-UPDATE aiowheel_topic_totals SET change = change + 1
-RETURNING change, topics, size, extract(epoch FROM clock_timestamp())::float8 AS now
-"""
 _FOUND = """
 SELECT id, name, epoch, version, kept, size FROM aiowheel_topics WHERE name = ANY($1::text[])
 """
@@ -74,6 +70,7 @@ class Append:
         counters: Advanced to the change of the transaction.
         limits: Limits of topics, messages and bytes.
         connection: An asyncpg connection in a transaction.
+        total: Change of the transaction, time, and totals of topics and bytes.
     """
 
     def __init__(
@@ -81,19 +78,21 @@ class Append:
         counters: PostgresCounters,
         limits: Limits,
         connection: Any,
+        total: Any,
     ) -> None:
         self._counters = counters
         self._limits = limits
         self._connection = connection
+        self._total = total
         self._topics: dict[str, GrowingTopic] = {}
-        self._count = self._size = self._dropped = 0
+        self._count: int = total["topics"]
+        self._size: int = total["size"]
+        self._dropped = 0
 
     async def run(self, messages: Sequence[tuple[str, bytes]]) -> list[tuple[str, int] | Refusal]:
         """Append messages; return for each its epoch and version, or the refusal."""
-        connection = self._connection
-        total = await connection.fetchrow(NEXT_CHANGE)
+        connection, total = self._connection, self._total
         change: int = total["change"]
-        self._count, self._size = total["topics"], total["size"]
         await self._find(list(dict.fromkeys(name for name, _ in messages)))
         results: list[tuple[str, int] | Refusal] = []
         rows: list[tuple[int, int, int, bytes]] = []

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from aiowheel.serve._limits import Limits
-from aiowheel.serve._postgres_append import NEXT_CHANGE, Append, columns_of
+from aiowheel.serve._postgres_append import Append, columns_of
 from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._topic_store import News, Totals, no_topic
-from aiowheel.serve._topic_tables import FORGET_AFTER, Question, StoredTopic, news_of
+from aiowheel.serve._topic_tables import FORGET_AFTER, Changes, Question, StoredTopic, news_of
 from aiowheel.shared import PostgresCounters
 
 T = TypeVar("T")
@@ -45,6 +45,18 @@ CREATE TABLE aiowheel_topic_totals (
     topics bigint NOT NULL, size bigint NOT NULL, published bigint NOT NULL,
     dropped bigint NOT NULL, expired bigint NOT NULL);
 INSERT INTO aiowheel_topic_totals VALUES (true, 0, 0, 0, 0, 0, 0);
+"""
+_NEXT_CHANGE = """
+UPDATE aiowheel_topic_totals SET change = change + 1
+RETURNING change, topics, size, extract(epoch FROM clock_timestamp())::float8 AS now
+"""
+_NEW_EPOCHS = """
+UPDATE aiowheel_topics SET epoch = lpad(to_hex(floor(random() * 4294967296)::bigint), 8, '0')
+"""
+_LEAP = """
+UPDATE aiowheel_topic_totals
+SET change = greatest($1::bigint + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+RETURNING change, topics, size, extract(epoch FROM clock_timestamp())::float8 AS now
 """
 _TOTALS = "SELECT topics, size, published, dropped, expired FROM aiowheel_topic_totals"
 _LAST_CHANGE = """
@@ -130,6 +142,7 @@ class PostgresTopics:
     def __init__(self, dsn: str, limits: Limits) -> None:
         self.counters = PostgresCounters(dsn, name=_NAME, logged=True)
         self._limits = limits
+        self._changes = Changes()
         self._prepared: Connection | None = None  # the connection on which the tables were found
 
     def key(self, name: str) -> str:
@@ -148,15 +161,18 @@ class PostgresTopics:
         self, messages: Sequence[tuple[str, bytes]]
     ) -> list[tuple[str, int] | Refusal]:
         """See `TopicTables`."""
-        return await self._write(
-            lambda connection: Append(self.counters, self._limits, connection).run(messages)
-        )
+
+        async def step(connection: Connection) -> list[tuple[str, int] | Refusal]:
+            total = await self._next_change(connection)
+            return await Append(self.counters, self._limits, connection, total).run(messages)
+
+        return await self._write(step)
 
     async def read(self, questions: Collection[Question]) -> dict[Question, News]:
         """See `TopicTables`."""
         asked = list(questions)
 
-        async def step(connection: Connection) -> dict[Question, News]:
+        async def step(connection: Connection) -> tuple[int, dict[Question, News]]:
             last = await connection.fetchrow(_LAST_CHANGE)
             too_old = last["now"] - self._limits.kept_seconds
             names = list({each.name for each in asked})
@@ -180,15 +196,17 @@ class PostgresTopics:
                         each, stored, found.get(number, []), too_old=too_old, change=change
                     )
                 )
-            return answers
+            return last["change"], answers
 
-        return await self.counters.query(step)
+        return await self._changes.read(
+            lambda: self.counters.query(step), lambda: self._write(self._next_change)
+        )
 
     async def remove(self, name: str) -> bool:
         """See `TopicTables`."""
 
         async def step(connection: Connection) -> bool:
-            total = await connection.fetchrow(NEXT_CHANGE)
+            total = await self._next_change(connection)
             topics = await connection.fetch(_NAMED, name)
             return await self._remove(connection, total, topics, expired=0)
 
@@ -210,7 +228,7 @@ class PostgresTopics:
             )
 
         async def step(connection: Connection) -> bool:
-            total = await connection.fetchrow(NEXT_CHANGE)  # its row lock excludes other writers
+            total = await self._next_change(connection)  # its row lock excludes other writers
             now = total["now"]
             old = await connection.fetch(_OLD, now - self._limits.kept_seconds, _SLICE)
             keys, last = [row["topic"] for row in old], [row["last"] for row in old]
@@ -240,14 +258,28 @@ class PostgresTopics:
         await self.counters.raise_in(connection, changes)
         return True
 
+    async def _next_change(self, connection: Connection) -> Any:
+        """Number the transaction; begin new epochs if the database has lost changes."""
+        total = await connection.fetchrow(_NEXT_CHANGE)
+        if self._changes.shows_loss(total["change"]):
+            await connection.execute(_NEW_EPOCHS)
+            await self.counters.begin_anew_in(connection)
+            total = await connection.fetchrow(_LEAP, self._changes.highest)
+            self._changes.replace(total["change"])
+        return total
+
     async def _write(self, step: Callable[[Connection], Awaitable[T]]) -> T:
-        async def prepared(connection: Connection) -> T:
+        async def prepared(connection: Connection) -> tuple[int, T]:
+            self._changes.taken()  # that of a transaction that was rolled back
             if connection is not self._prepared:
                 if not await connection.fetchval(_MADE):
                     await connection.execute(_LOCK)
                     if not await connection.fetchval(_MADE):
                         await connection.execute(_TABLES)
                 self._prepared = connection
-            return await step(connection)
+            result = await step(connection)
+            return self._changes.taken(), result
 
-        return await self.counters.write(prepared)
+        change, result = await self.counters.write(prepared)
+        self._changes.note(change)
+        return result

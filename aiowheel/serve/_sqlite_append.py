@@ -15,7 +15,7 @@ from aiowheel.shared import SqliteCounters
 
 PREFIX = "topic:"  #: prefix of the keys of topics' counters; the file may hold other counters
 
-_CHANGE = "UPDATE aiowheel_topic_totals SET change = change + 1 RETURNING change, topics, size"
+_SUMS = "SELECT topics, size FROM aiowheel_topic_totals"
 _COUNT = """
 UPDATE aiowheel_topic_totals SET topics = ?, size = ?, published = published + ?,
     dropped = dropped + ?
@@ -41,16 +41,20 @@ class Append:
         counters: Advanced to the change of the transaction.
         limits: Limits of topics, messages and bytes.
         file: A connection in a transaction.
+        change: Number of the transaction.
     """
 
-    def __init__(self, counters: SqliteCounters, limits: Limits, file: sqlite3.Connection) -> None:
+    def __init__(
+        self, counters: SqliteCounters, limits: Limits, file: sqlite3.Connection, change: int
+    ) -> None:
         self._counters = counters
         self._limits = limits
         self._file = file
         self._time = time.time()
         self._topics: dict[str, GrowingTopic] = {}
         self._dropped = 0
-        ((self._change, self._count, self._size),) = file.execute(_CHANGE).fetchall()
+        self._change = change
+        ((self._count, self._size),) = file.execute(_SUMS).fetchall()
 
     def run(self, messages: Sequence[tuple[str, bytes]]) -> list[tuple[str, int] | Refusal]:
         """Append messages; return for each its epoch and version, or the refusal."""

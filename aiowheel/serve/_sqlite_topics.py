@@ -11,7 +11,7 @@ from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._sqlite_append import DROP, PREFIX, SHRINK, Append
 from aiowheel.serve._topic_store import News, Totals, no_topic
-from aiowheel.serve._topic_tables import FORGET_AFTER, Question, StoredTopic, news_of
+from aiowheel.serve._topic_tables import FORGET_AFTER, Changes, Question, StoredTopic, news_of
 from aiowheel.shared import SqliteCounters
 
 T = TypeVar("T")
@@ -41,6 +41,8 @@ _TABLES = (
 _TOTALS = "SELECT topics, size, published, dropped, expired FROM aiowheel_topic_totals"
 _LAST_CHANGE = "SELECT change FROM aiowheel_topic_totals"
 _NEXT_CHANGE = "UPDATE aiowheel_topic_totals SET change = change + 1 RETURNING change"
+_NEW_EPOCHS = "UPDATE aiowheel_topics SET epoch = lower(hex(randomblob(4)))"
+_LEAP = "UPDATE aiowheel_topic_totals SET change = max(?, ?) RETURNING change"
 _STORED = "SELECT id, epoch, version FROM aiowheel_topics WHERE name = ?"
 _AFTER = """
 SELECT version, time, data FROM aiowheel_messages WHERE topic = ? AND version > ? ORDER BY version
@@ -87,6 +89,7 @@ class SqliteTopics:
     def __init__(self, path: str, limits: Limits) -> None:
         self.counters = SqliteCounters(path, synced=True)
         self._limits = limits
+        self._changes = Changes()
         # The connections on which the tables were found. If the file is replaced, the counters open
         # new connections, and the tables are looked up again.
         self._writing: sqlite3.Connection | None = None
@@ -104,19 +107,24 @@ class SqliteTopics:
         self, messages: Sequence[tuple[str, bytes]]
     ) -> list[tuple[str, int] | Refusal]:
         """See `TopicTables`."""
-        return await self._write(
-            lambda file: Append(self.counters, self._limits, file).run(messages)
-        )
+
+        def step(file: sqlite3.Connection) -> list[tuple[str, int] | Refusal]:
+            change = self._next_change(file)
+            return Append(self.counters, self._limits, file, change).run(messages)
+
+        return await self._write(step)
 
     async def read(self, questions: Collection[Question]) -> dict[Question, News]:
         """See `TopicTables`."""
         too_old = time.time() - self._limits.kept_seconds
 
-        def step(file: sqlite3.Connection) -> dict[Question, News]:
+        def step(file: sqlite3.Connection) -> tuple[int, dict[Question, News]]:
             ((change,),) = file.execute(_LAST_CHANGE).fetchall()
-            return {each: _answered(file, each, too_old, change) for each in questions}
+            return change, {each: _answered(file, each, too_old, change) for each in questions}
 
-        return await self._query(step)
+        return await self._changes.read(
+            lambda: self._query(step), lambda: self._write(self._next_change)
+        )
 
     async def remove(self, name: str) -> bool:
         """See `TopicTables`."""
@@ -174,7 +182,7 @@ class SqliteTopics:
         """Remove *topics*; return whether there was at least one."""
         if not topics:
             return False
-        ((change,),) = file.execute(_NEXT_CHANGE).fetchall()
+        change = self._next_change(file)
         now = time.time()
         for key, name, size in topics:
             file.execute(_REMOVE_MESSAGES, (key,))
@@ -195,16 +203,32 @@ class SqliteTopics:
 
     # --- the tables -------------------------------------------------------------------------
 
+    def _next_change(self, file: sqlite3.Connection) -> int:
+        """Number the transaction; begin new epochs if the file has lost changes."""
+        change: int
+        ((change,),) = file.execute(_NEXT_CHANGE).fetchall()
+        if self._changes.shows_loss(change):
+            file.execute(_NEW_EPOCHS)
+            self.counters.begin_anew_in(file)
+            numbers = (self._changes.highest + 1, time.time_ns() // 1_000)
+            ((change,),) = file.execute(_LEAP, numbers).fetchall()
+            self._changes.replace(change)
+        return change
+
     async def _write(self, step: Callable[[sqlite3.Connection], T]) -> T:
-        def prepared(file: sqlite3.Connection) -> T:
+        def prepared(file: sqlite3.Connection) -> tuple[int, T]:
+            self._changes.taken()  # that of a transaction that was rolled back
             if file is not self._writing:
                 if file.execute(_MADE).fetchone() is None:
                     for statement in _TABLES:
                         file.execute(statement)
                 self._writing = file
-            return step(file)
+            result = step(file)
+            return self._changes.taken(), result
 
-        return await self.counters.write(prepared)
+        change, result = await self.counters.write(prepared)
+        self._changes.note(change)
+        return result
 
     async def _query(self, step: Callable[[sqlite3.Connection], T]) -> T:
         def prepared(file: sqlite3.Connection) -> T:

@@ -130,6 +130,10 @@ SELECT epoch, (SELECT count(*) FROM sent),
 )
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _FORGET = "DELETE FROM {0}_counters WHERE key = ANY($1::text[])"
+_BEGIN_ANEW = """
+WITH anew AS (UPDATE {0}_epoch SET epoch = $1 RETURNING epoch)
+SELECT pg_notify('{0}', epoch || ' {{}}') FROM anew
+"""
 
 
 class PostgresCounters:
@@ -169,6 +173,7 @@ class PostgresCounters:
         self._page = _PAGE.format(name)
         self._compare = _COMPARE.format(name)
         self._forget = _FORGET.format(name)
+        self._begin_anew = _BEGIN_ANEW.format(name)
         self._listening, self._writing = self._accesses()
         self._lost: asyncio.Event  # the connection that listens is lost; made by `_subscribe`
         self._task: LastingTask | None = None
@@ -224,6 +229,13 @@ class PostgresCounters:
     async def forget_in(self, connection: Any, keys: Collection[str]) -> None:
         """Remove counters in a transaction of the caller; see `advance_in`."""
         await connection.execute(self._forget, sorted(keys))
+
+    async def begin_anew_in(self, connection: Any) -> None:
+        """Begin a new epoch in a transaction of the caller; see `advance_in`.
+
+        The counters keep their values. Every wait for them ends with `EpochChangedError`.
+        """
+        await connection.execute(self._begin_anew, new_epoch())
 
     async def write(self, step: Callable[[Any], Awaitable[T]]) -> T:
         """Await `step(connection)` in a transaction, on the connection on which the store writes.

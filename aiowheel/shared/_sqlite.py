@@ -43,6 +43,7 @@ _SLICE = 1_000  # values that are delivered in one turn of the loop
 _PROPOSE = "INSERT OR IGNORE INTO aiowheel_epoch VALUES (1, ?, 0)"
 _NEXT_REV = "UPDATE aiowheel_epoch SET rev = rev + 1 WHERE one = 1 RETURNING epoch, rev"
 _EPOCH = "SELECT epoch, rev FROM aiowheel_epoch"
+_BEGIN_ANEW = "UPDATE aiowheel_epoch SET epoch = ?"
 _RAISE = """
 INSERT INTO aiowheel_counters VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE
 SET value = excluded.value, rev = excluded.rev WHERE excluded.value > value
@@ -145,6 +146,17 @@ class SqliteCounters:
             sqlite3.Error: The statement failed.
         """
         connection.executemany(_FORGET, [(key,) for key in keys])
+
+    def begin_anew_in(self, connection: sqlite3.Connection) -> None:
+        """Begin a new epoch in a transaction of the caller; see `advance_in`.
+
+        The counters keep their values. Every wait for them ends with `EpochChangedError`.
+
+        Raises:
+            sqlite3.Error: The statement failed.
+        """
+        _next_rev(connection)
+        connection.execute(_BEGIN_ANEW, (new_epoch(),))
 
     async def write(self, step: Callable[[sqlite3.Connection], T]) -> T:
         """Call `step(connection)` in a transaction, on the thread and connection of the store.

@@ -188,7 +188,7 @@ async def test_an_answer_that_asks_for_no_pause_gets_one(virtual_clock: VirtualC
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
 @virtual
 async def test_a_temporary_refusal_does_not_end_a_subscription(status: int) -> None:
-    """The service answers 408 if the network has delayed the request, and a proxy may answer 500."""
+    """The service answers 408 if the network has delayed the request."""
     app = TopicApp()
     network = httpx.ASGITransport(app)
     refusals = 2

@@ -368,6 +368,95 @@ async def test_a_store_that_is_replaced_begins_anew(pair: Pair, tmp_path: Path) 
     assert page["reset"] is True
 
 
+class Backup:
+    """The state of a store at one moment, which can be put back."""
+
+    def __init__(self, store: str, folder: Path) -> None:
+        self._store = store
+        self._file, self._copy = folder / "topics.db", folder / "backup.db"
+
+    async def take(self) -> None:
+        """Copy the file or the tables."""
+        if self._store.startswith("sqlite"):
+            with closing(sqlite3.connect(self._file)) as file:
+                file.execute("VACUUM INTO ?", (str(self._copy),))
+            return
+        await self._execute("CREATE TABLE saved_{0} AS TABLE aiowheel_{0}")
+
+    async def put_back(self) -> None:
+        """Put the copy in the place of the present state, in one step."""
+        if self._store.startswith("sqlite"):
+            for end in ("-wal", "-shm"):
+                self._file.with_name(f"topics.db{end}").unlink()
+            self._copy.replace(self._file)
+            return
+        await self._execute(
+            "DELETE FROM aiowheel_{0}; "
+            "INSERT INTO aiowheel_{0} OVERRIDING SYSTEM VALUE SELECT * FROM saved_{0}"
+        )
+
+    async def _execute(self, statement: str) -> None:
+        tables = ("topics", "messages", "removed_topics", "topic_totals")
+        counters = ("topic_counters", "topic_epoch")
+        asyncpg: Any = pytest.importorskip("asyncpg")
+        connection = await asyncpg.connect(self._store)
+        await connection.execute("; ".join(map(statement.format, tables + counters)))
+        await connection.close()
+
+
+@pytest.mark.posix
+@pytest.mark.parametrize("first", ["poll", "publish"])
+@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+async def test_a_store_in_an_earlier_state_begins_new_epochs(
+    pair: Pair, store: str, tmp_path: Path, first: str
+) -> None:
+    """Clients get a `reset` whichever process notices it; later polls wait, and miss nothing."""
+    backup = Backup(store, tmp_path)
+    async with pair() as (here, there):
+        epoch = (await published(here, "b", "1"))["epoch"]
+        old = await published(here, "a", "1", "2")
+        await backup.take()
+        await published(here, "a", *"345678")
+        for client in (here, there):
+            assert (await polled(client, "a?timeout=0"))["version"] == 8
+        waiting = asyncio.create_task(polled(there, f"b?since=1&epoch={epoch}&timeout=60"))
+        await waits_for(there, "b")
+        await backup.put_back()
+        if first == "publish":
+            receipt = await published(here, "a", "new")
+            assert receipt["epoch"] != old["epoch"]
+        page = await polled(there, f"a?since=8&epoch={old['epoch']}&timeout=60")
+        again = await polled(here, f"a?since=8&epoch={old['epoch']}&timeout=60")
+        other = await waiting
+        position = f"since={page['version']}&epoch={page['epoch']}"
+        next_one = asyncio.create_task(polled(there, f"a?{position}&timeout=60"))
+        await waits_for(there, "a")
+        await published(here, "a", "next")
+        followed = await next_one
+
+    kept = ["1", "2", "new"] if first == "publish" else ["1", "2"]
+    assert (data(page), page["reset"], page["epoch"] != old["epoch"]) == (kept, True, True)
+    assert again == page
+    assert (data(other), other["reset"]) == (["1"], True)
+    assert (data(followed), followed["reset"]) == (["next"], False)
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+async def test_a_store_that_loses_nothing_keeps_its_epochs(pair: Pair) -> None:
+    """Reads and writes of several processes at the same time are no loss."""
+    async with pair() as (here, there):
+        first = await published(here, "a", "1")
+        for _ in range(10):
+            await asyncio.gather(
+                published(here, "a", "2"),
+                published(there, "a", "3"),
+                *(polled(each, f"{topic}?timeout=0") for each in (here, there) for topic in "ab"),
+            )
+        last = await published(there, "a", "4")
+
+    assert (last["epoch"], last["version"]) == (first["epoch"], 22)
+
+
 @pytest.mark.posix
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 async def test_a_store_that_does_not_answer_is_503(pair: Pair, tmp_path: Path) -> None:
