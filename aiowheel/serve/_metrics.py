@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from aiowheel._siblings import Json, Siblings
 from aiowheel.instrumentation.prometheus import AiowheelCollector
-from aiowheel.serve._service import Service
+from aiowheel.serve._service import NO_STORE, Service
 from aiowheel.serve._topic_store import Totals
 from aiowheel.timer import Timer
 
@@ -52,7 +52,8 @@ class Metrics:
         families = list(self._own()) if self._siblings is None else await self._of_all()
         registry = CollectorRegistry()
         registry.register(_Families([*families, *_of_store(totals)]))
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        text = generate_latest(registry)
+        return Response(text, headers=NO_STORE, media_type=CONTENT_TYPE_LATEST)
 
     def close(self) -> None:
         """Stop answering the other workers."""

@@ -21,6 +21,10 @@ from aiowheel.serve._wait import done_before_disconnect
 from aiowheel.serve._waiters import Waiters, retry_after
 
 PURGATORY = "topics"
+#: Without this header a cache may store the answer to a GET.
+NO_STORE = {"Cache-Control": "no-store"}
+#: Accept chooses between a poll and a stream of events.
+POLL_HEADERS = {**NO_STORE, "Vary": "Accept"}
 
 
 class Service:
@@ -62,7 +66,7 @@ class Service:
             self.refuse_when_stopping()
             news = await self.store.news(name, has)
         # The client must open a new connection, which reaches the new worker.
-        headers = {"Connection": "close"} if self.replaced else None
+        headers = POLL_HEADERS | ({"Connection": "close"} if self.replaced else {})
         return Response(news.text, headers=headers, media_type="application/json")
 
     async def publish(self, request: Request) -> Response:
@@ -91,14 +95,14 @@ class Service:
 
     async def live(self, _request: Request) -> Response:
         """Handle GET /live: return 200, also while the service shuts down."""
-        return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "ok"}, headers=NO_STORE)
 
     async def health(self, _request: Request) -> Response:
         """Handle GET /health: return 200 if the service accepts requests, otherwise 503."""
         self.refuse_when_stopping()
         totals = await self.store.totals()
         body = {"status": "ok", "topics": totals.topics, "waiters": len(self.waiters)}
-        return JSONResponse(body)
+        return JSONResponse(body, headers=NO_STORE)
 
     def refuse_when_stopping(self) -> None:
         """Refuse a request while the service shuts down.

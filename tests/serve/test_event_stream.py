@@ -103,7 +103,7 @@ async def test_a_subscriber_gets_kept_and_new_messages(serving: Serving) -> None
                 assert data(await source.event()) == [number]
 
     assert headers["content-type"].startswith("text/event-stream")
-    assert headers["cache-control"] == "no-store"
+    assert (headers["cache-control"], headers["vary"]) == ("no-store", "Accept")
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\n\n"])

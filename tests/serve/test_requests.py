@@ -34,6 +34,16 @@ async def test_a_message_is_published_and_read(serving: Serving) -> None:
     assert answer.json()["epoch"] == published.json()["epoch"]
 
 
+async def test_no_cache_keeps_an_answer(serving: Serving) -> None:
+    """A cached answer would hide messages; `Accept` chooses between a poll and a stream."""
+    async with serving() as client:
+        poll = await client.get("/topics/news?timeout=0")
+        others = [await client.get(path) for path in ("/live", "/health", "/metrics")]
+
+    assert [each.headers.get("cache-control") for each in (poll, *others)] == ["no-store"] * 4
+    assert poll.headers["vary"] == "Accept"
+
+
 async def test_a_poll_waits_for_news(serving: Serving, virtual_clock: VirtualClock) -> None:
     """It is answered when a message is published, and not before."""
     async with serving() as client:
