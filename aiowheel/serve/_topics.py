@@ -1,6 +1,7 @@
 """Topics and their messages in memory, within the limits. Rank 5.
 
-The size of a message is its bytes plus `OVERHEAD`, so that the limits bound empty messages too.
+The size of a message is the bytes of its data plus `OVERHEAD`, so that the limits bound empty
+messages too.
 """
 
 from __future__ import annotations
@@ -49,14 +50,15 @@ class Topic:
     def append(self, data: bytes, time: float) -> None:
         """Append a message: *data* is a JSON value, *time* the time of its publication."""
         self.version += 1
-        self._messages.append(b'{"version":%d,"data":%b}' % (self.version, data))
+        self._messages.append(_framed(self.version, data))
         self._times.append(time)
-        self.size += len(self._messages[-1]) + OVERHEAD
+        self.size += len(data) + OVERHEAD
         self._answers.clear()
 
     def drop_oldest(self) -> int:
         """Drop the oldest message, and return its size."""
-        size = len(self._messages.popleft()) + OVERHEAD
+        version = self.version - len(self._messages) + 1
+        size = len(self._messages.popleft()) - len(_framed(version, b"")) + OVERHEAD
         self._times.popleft()
         self.size -= size
         self._answers.clear()
@@ -100,6 +102,11 @@ class Topic:
             del news[count:]
         text = b",".join(news)
         return answer(self.name, self.epoch, last, text, missed=missed, reset=reset), last
+
+
+def _framed(version: int, data: bytes) -> bytes:
+    """Return a message as it is in an answer."""
+    return b'{"version":%d,"data":%b}' % (version, data)
 
 
 def answer(name: str, epoch: str, version: int, news: bytes, *, missed: int, reset: bool) -> bytes:

@@ -92,6 +92,16 @@ def test_a_client_of_another_epoch_gets_everything(since: int, epoch: str | None
     assert data(answer) == [1, 2]
 
 
+def test_a_message_counts_as_its_data_and_the_overhead() -> None:
+    """The stores count in the same way, and dropped messages count as kept ones did."""
+    topics = Topics(Limits(kept_messages=3))
+    for number in range(8, 13):  # the numbers of versions get longer
+        topics.publish("a", b"%d" % number)
+
+    assert topics.size == 3 * (2 + OVERHEAD)
+    assert topics.size == topics._by_name["a"].size
+
+
 def test_bytes_of_a_topic_are_bounded() -> None:
     """The oldest messages are dropped first; the last one stays, whatever its size."""
     topics = Topics(Limits(kept_bytes=1_000))
