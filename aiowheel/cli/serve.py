@@ -3,6 +3,7 @@
 import logging
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from aiowheel._signals import handled_by
 from aiowheel.cli._duration import duration
 from aiowheel.cli._open_files import allow_open_files
 from aiowheel.cli._options import path_of, refuse
@@ -171,6 +173,9 @@ def serve(
       curl -d 'hello' http://127.0.0.1:8080/topics/news
       curl 'http://127.0.0.1:8080/topics/news?since=1&timeout=30'
     """
+    # A supervisor may send SIGHUP before the service handles it, which would end the process.
+    if sys.platform != "win32":
+        context.with_resource(handled_by(lambda _number, _frame: None, signal.SIGHUP))
     for package, extra in _EXTRA_OF.items():
         if find_spec(package) is None:
             raise MissingExtraError(extra)

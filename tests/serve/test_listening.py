@@ -415,3 +415,22 @@ def test_bad_usage_is_one_line(
     assert run(["serve", *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert text in line
+
+
+@pytest.mark.posix
+def test_sighup_during_the_start_does_not_end_the_service(tmp_path: Path) -> None:
+    """A supervisor may take the process for started before its handlers are set."""
+    pipe = tmp_path / "tokens"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "aiowheel", "serve", "--port", "0", "--token", f"@{pipe}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            with pipe.open("w") as tokens:  # returns once the command reads its tokens
+                child.send_signal(signal.SIGHUP)
+                tokens.write("a-token-of-16-characters")
+            assert child.stdout is not None
+            line = child.stdout.readline()
+        finally:
+            child.terminate()
+
+    assert line.startswith("serving topics at ")
