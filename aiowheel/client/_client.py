@@ -107,14 +107,19 @@ class TopicClient:
 
         Raises:
             TypeError: JSON cannot represent *data*.
-            ValueError: *topic* is not a legal name, or *data* holds NaN or an infinity.
+            ValueError: *topic* is not a legal name, or *data* holds NaN or an infinity, or
+                is nested too deeply for Python's JSON encoder.
             TopicRefusedError: The service refuses the request.
             httpx.TransportError: The service cannot be reached, or its answer is lost. The message
                 may have been published.
         """
         address = self._address(topic)
         # Not httpx's argument `json`, which sends an empty body for None.
-        body = json.dumps(data, allow_nan=False).encode()
+        try:
+            body = json.dumps(data, allow_nan=False).encode()
+        except RecursionError:  # at about 1,000 levels; the service refuses more than 200
+            text = "data must have at most 200 levels of lists and dicts, got about 1,000 or more"
+            raise ValueError(text) from None
         headers = self._headers | {"Content-Type": "application/json"}
         answer = await self._http.post(address, content=body, headers=headers, timeout=_OTHER)
         if answer.status_code != HTTPStatus.CREATED:

@@ -300,6 +300,16 @@ def test_a_token_that_no_request_can_carry_is_refused(token: str) -> None:
 
 
 @virtual
+async def test_data_that_is_nested_too_deeply_is_refused() -> None:
+    """The error is that of other data which JSON cannot represent."""
+    data: list[Any] = []
+    for _ in range(100_000):
+        data = [data]
+    async with TopicClient(URL) as client:
+        with pytest.raises(ValueError, match="data must have at most 200 levels"):
+            await client.publish("a", data)
+
+
 async def test_bad_arguments_are_refused_at_the_call() -> None:
     """A bad topic name or position raises before any request."""
     async with TopicClient(URL) as client:
