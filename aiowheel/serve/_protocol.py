@@ -8,12 +8,16 @@ extend that deadline.
 uvicorn has no timeout for writing either: a closed transport keeps the connection and its buffer
 until the client has read everything. Here a transport is aborted if its client reads nothing for
 `receive_timeout` seconds.
+
+uvicorn takes the absolute form of a target, as in `GET http://host/path`, for a path. Here it
+becomes the usual form.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -34,6 +38,37 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGISendEvent
     from websockets.frames import Frame
     from websockets.http11 import Request
+
+
+_ABSOLUTE = re.compile(rb"https?://([^/?@]+)(/?.*)", re.IGNORECASE)
+
+
+class _Connection(h11.Connection):
+    """A parser of requests that returns each target in the form of a path."""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request) and not event.target.startswith(b"/"):
+            return _with_path(event)
+        return event
+
+
+def _with_path(request: h11.Request) -> h11.Request:
+    """Return a request for an absolute URL as one for a path of the URL's host.
+
+    Source: RFC 9112, 3.2.2. The host of the URL replaces the header field.
+    """
+    found = _ABSOLUTE.fullmatch(request.target)
+    if found is None:
+        return request
+    host, rest = found.groups()
+    headers = [(name, value) for name, value in request.headers if name != b"host"]
+    return h11.Request(
+        method=request.method,
+        target=rest if rest.startswith(b"/") else b"/" + rest,
+        headers=[(b"host", host), *headers],
+        http_version=request.http_version,
+    )
 
 
 class TopicProtocol(H11Protocol):
@@ -58,6 +93,8 @@ class TopicProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        most = config.h11_max_incomplete_event_size
+        self.conn = _Connection(h11.SERVER) if most is None else _Connection(h11.SERVER, most)
         self._timer: Timer = app_state["timer"]
         self._deadline: TimerHandle | None = None
         self._write_check: TimerHandle | None = None

@@ -154,6 +154,21 @@ def test_bad_requests_are_answered_with_json(
     assert refusal(server.send(request_bytes)) == (status, error)
 
 
+@pytest.mark.parametrize("target", ["http://LOCALHOST:1/live", "http://localhost/live?"])
+def test_a_request_may_have_the_absolute_form(server: Process, target: str) -> None:
+    """A client sends this form to a proxy; RFC 9112, 3.2.2 demands that a server accepts it."""
+    request = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+    assert server.send(request.encode()).startswith(b"HTTP/1.1 200 ")
+
+
+def test_the_host_of_the_absolute_form_replaces_the_field(server: Process) -> None:
+    """The protection against foreign hosts applies to it."""
+    request = b"GET http://evil.example HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+    assert refusal(server.send(request)) == (403, "foreign_host")
+
+
 BEGUN = {
     "nothing": b"",
     "half a line": b"GET /topics/a HTT",
