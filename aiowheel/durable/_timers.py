@@ -651,13 +651,13 @@ class DurableTimers:
         return f"<{type(self).__name__} {self._state} owner={self._owner!r}>"
 
 
-def _new_timer(fields: object) -> NewTimer:
+def _new_timer(fields: Any) -> NewTimer:
     if isinstance(fields, tuple | list):
         with suppress(TypeError):  # too few fields or too many
             return NewTimer(*cast("Sequence[Any]", fields))
     raise TypeError(
         "timers must hold NewTimer objects or tuples of name, handler, due and payload, "
-        f"got {safe_repr(fields)}"
+        f"got {safe_repr(cast(object, fields))}"
     )
 
 

@@ -40,9 +40,9 @@ class SharedIdle:
     second time for one silence only in two cases. The first owner was killed, or lost the store,
     between the call and the removal of the key from the store. Or a process that touched the key
     wrote the touch only after the key had fallen idle, because its loop was blocked or it could not
-    reach the store; the key is then watched again. If the store loses its history, each process writes the keys
-    again that it has touched or owned. While no process is open, keys stay in the store, and the
-    next process calls `on_idle` for those that have fallen idle.
+    reach the store; the key is then watched again. If the store loses its history, each process
+    writes the keys again that it has touched or owned. While no process is open, keys stay in the
+    store, and the next process calls `on_idle` for those that have fallen idle.
 
     All times are those of the store's clock, so the clocks of the machines need not agree. If one
     process alone cannot reach the store for longer than a third of the slack, its touches may come

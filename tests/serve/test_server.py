@@ -337,7 +337,11 @@ def test_a_service_with_tls_prints_no_warning(
 ) -> None:
     """Its operator has decided that other machines connect."""
     cert, key = made_certificate(tmp_path, "open")
-    monkeypatch.setattr("aiowheel.serve.serve", lambda *given, **_: given[-1]("https://0.0.0.0:1"))
+
+    def serve(*arguments: Any, **_more: Any) -> None:
+        arguments[-1]("https://0.0.0.0:1")
+
+    monkeypatch.setattr("aiowheel.serve.serve", serve)
     tls = ["--tls-cert", str(cert), "--tls-key", str(key)]
 
     assert run(["serve", "--max-connections", "1", *tls]) == 0
