@@ -31,7 +31,8 @@ class SlowRequestMiddleware:
     responses close the connection, or with HTTP/2 the stream. If the response has already begun,
     the middleware raises `TimeoutError` instead, and the server aborts the connection, so that a
     partial response does not look complete. The application is cancelled in each case. The limits
-    of the body count only the time for which the application waits for the client.
+    of the body count only the time for which the application waits for the client; a wait that it
+    gives up counts as well, and only a message of the client renews a limit.
 
     Args:
         app: The application. Websockets pass unchanged.
@@ -146,7 +147,9 @@ class _Body:
         "_idle",
         "_left",
         "_receive",
+        "_since",
         "_timer",
+        "_waiting",
         "slow",
     )
 
@@ -162,9 +165,11 @@ class _Body:
         self._receive = receive
         self._timer = timer
         self._bound = bound
-        self._allowed = first
+        self._allowed = first  # the remaining time of the next message
         self._idle = idle
-        self._left = whole
+        self._left = whole  # the remaining time of the whole body
+        self._waiting = 0  # calls of `receive` that have not ended
+        self._since = 0.0  # when the wait began whose time is not subtracted yet
         self._alarm: TimerHandle | None = None
         self._complete = False
         self.slow = False
@@ -173,21 +178,35 @@ class _Body:
         """Return the next message, within the limits."""
         if self._complete:  # only a disconnect can follow
             return await self._receive()
-        started = self._timer.time()
-        allowed = min(self._allowed, self._left)
+        if self._waiting == 0:
+            self._since = self._timer.time()
+            self._limit(min(self._allowed, self._left))
+        self._waiting += 1
+        arrived = False
+        try:
+            message = await self._receive()
+            arrived = True
+        finally:
+            self._waiting -= 1
+            self._end_wait(arrived=arrived)
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            self.close()
+        return message
+
+    def _limit(self, allowed: float) -> None:
         if self._alarm is None:
             self._alarm = self._timer.call_later(allowed, self._expire)
         else:
             self._alarm.touch(allowed)
-        try:
-            message = await self._receive()
-        finally:
-            self._alarm.touch(math.inf)
-        self._left -= self._timer.time() - started
-        self._allowed = self._idle
-        if message["type"] != "http.request" or not message.get("more_body", False):
-            self.close()
-        return message
+
+    def _end_wait(self, *, arrived: bool) -> None:
+        # A wait that the application gives up counts as well: only a message renews the limit.
+        now = self._timer.time()
+        waited = now - self._since
+        self._since = now
+        self._left -= waited
+        self._allowed = self._idle if arrived else self._allowed - waited
+        self._limit(min(self._allowed, self._left) if self._waiting else math.inf)
 
     def close(self) -> None:
         """End the limits of the body."""

@@ -1,6 +1,7 @@
 """Requests whose body arrives too slowly, and requests that take too long."""
 
 import asyncio
+import contextlib
 import math
 
 import pytest
@@ -123,6 +124,68 @@ async def test_only_the_time_spent_waiting_counts(ask: Ask) -> None:
     await exchange.task
 
     assert (exchange.status, exchange.body) == (200, b"3")
+
+
+@pytest.mark.parametrize(
+    ("limits", "end"), [({"first_byte": 2}, 2), ({"body": 3}, 3), ({"idle": 1}, 1), ({}, 60)]
+)
+async def test_a_wait_that_the_application_gives_up_counts(
+    ask: Ask, virtual_clock: VirtualClock, limits: dict[str, object], end: int
+) -> None:
+    """A client that sends nothing is slow, however often the application calls `receive`."""
+
+    async def poll(scope: Scope, receive: Receive, send: Send) -> None:
+        while virtual_clock.time() < 60:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.9):
+                    await receive()
+        await PlainTextResponse("gave up")(scope, receive, send)
+
+    exchange = ask(SlowRequestMiddleware(poll, **limits), method="POST")  # type: ignore[arg-type]
+    await exchange.task
+
+    assert round(virtual_clock.time()) == end
+    assert exchange.status == (408 if limits else 200)
+
+
+async def test_a_chunk_renews_the_limit_of_a_wait_that_was_given_up(
+    ask: Ask, virtual_clock: VirtualClock
+) -> None:
+    """The work between two waits does not count."""
+    chunks: list[Message] = []
+
+    async def poll(_: Scope, receive: Receive, __: Send) -> None:
+        while virtual_clock.time() < 1_000:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(4):
+                    chunks.append(await receive())
+            await asyncio.sleep(100)
+
+    exchange = ask(SlowRequestMiddleware(poll, idle=10), method="POST")
+    await asyncio.sleep(150)
+    exchange.send_body(b"x", more=True)  # in the pause after the second wait
+    await exchange.task
+
+    waits = (4, 4, 0, 4, 4, 2)
+    assert round(virtual_clock.time()) == sum(waits) + 100 * (len(waits) - 1)
+    assert (len(chunks), exchange.status) == (1, 408)
+
+
+async def test_a_chunk_for_one_of_two_readers_leaves_the_other_its_limit(
+    ask: Ask, virtual_clock: VirtualClock
+) -> None:
+    """Both readers wait at the same time; the client sends one chunk."""
+
+    async def read_twice(_: Scope, receive: Receive, __: Send) -> None:
+        async with asyncio.timeout(1_000):
+            await asyncio.gather(receive(), receive())
+
+    exchange = ask(SlowRequestMiddleware(read_twice, idle=10, body=100), method="POST")
+    await asyncio.sleep(5)
+    exchange.send_body(b"x", more=True)
+    await exchange.task
+
+    assert (exchange.status, round(virtual_clock.time())) == (408, 15)
 
 
 async def test_a_request_over_the_total_is_503(ask: Ask, virtual_clock: VirtualClock) -> None:
