@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, M
 from contextlib import suppress
 from contextvars import Context
 from itertools import islice
+from types import CoroutineType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from mypy_extensions import i64
@@ -871,8 +872,9 @@ class Purgatory(OperationOwner):
     async def __aenter__(self) -> Purgatory:
         return self
 
-    def __aexit__(self, *exc_info: object) -> Coroutine[object, object, None]:
-        return self.aclose()
+    # The type checkers demand the type of a coroutine function.
+    def __aexit__(self, *exc_info: object) -> CoroutineType[Any, Any, None]:
+        return cast("CoroutineType[Any, Any, None]", self.aclose())
 
     @property
     def closed(self) -> bool:

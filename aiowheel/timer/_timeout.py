@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import sys
 from asyncio import CancelledError, Future, Task, current_task
-from collections.abc import Awaitable, Generator
-from types import TracebackType
-from typing import Final, cast
+from collections.abc import Generator
+from types import CoroutineType, TracebackType
+from typing import Any, Final, cast
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -122,7 +122,7 @@ class Timeout:
         exc_type: type[BaseException] | None,
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
-    ) -> Awaitable[bool | None]:
+    ) -> CoroutineType[Any, Any, bool | None]:
         self._disarm()
         task = self._task
         self._task = None
@@ -132,7 +132,7 @@ class Timeout:
             if task is not None and task.uncancel() <= self._cancelling and exc_val is not None:
                 if isinstance(exc_val, CancelledError):
                     if self._moves_on:
-                        return cast("Awaitable[bool | None]", _TRUE)
+                        return _TRUE
                     raise _caused_by(exc_val)
                 if _LOOKS_INSIDE and not self._moves_on:
                     _insert_timeout_error(exc_val)
@@ -220,8 +220,9 @@ class MoveOn(Timeout):
         exc_type: type[BaseException] | None,
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
-    ) -> Awaitable[bool]:
-        return cast("Awaitable[bool]", super().__aexit__(exc_type, exc_val, exc_tb))
+    ) -> CoroutineType[Any, Any, bool]:
+        ended = super().__aexit__(exc_type, exc_val, exc_tb)
+        return cast("CoroutineType[Any, Any, bool]", ended)
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
@@ -244,7 +245,8 @@ class Wakeup(TimerTask):
 
 
 # Awaitables for `__aexit__` that never suspend: a coroutine object would cost more than all other
-# work at the end of a block.
+# work at the end of a block. Type checkers demand the type of a coroutine function for `__aexit__`;
+# only an `await` uses the object.
 
 
 class ReadyNone:
@@ -272,8 +274,8 @@ class ReadyTrue:
 
 
 _EMPTY: Final[tuple[None, ...]] = ()
-_NONE: Final = ReadyNone()
-_TRUE: Final = ReadyTrue()
+_NONE: Final = cast("CoroutineType[Any, Any, bool | None]", ReadyNone())
+_TRUE: Final = cast("CoroutineType[Any, Any, bool | None]", ReadyTrue())
 
 
 def _caused_by(cancelled: BaseException) -> TimeoutError:

@@ -7,6 +7,7 @@ from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextvars import Context
 from inspect import isawaitable
+from types import CoroutineType
 from typing import Any, Final, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from mypy_extensions import i64
@@ -131,8 +132,9 @@ class Timer:
         self._driver_task = DriverTask(driver)
         return self
 
-    def __aexit__(self, *exc_info: object) -> Coroutine[Any, Any, None]:
-        return self.aclose()
+    # The type checkers demand the type of a coroutine function.
+    def __aexit__(self, *exc_info: object) -> CoroutineType[Any, Any, None]:
+        return cast("CoroutineType[Any, Any, None]", self.aclose())
 
     def share(self, loop: AbstractEventLoop) -> None:
         """Become the shared timer of *loop*; slices are plain callbacks, without a driver task."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from contextvars import Context, copy_context
 from datetime import timedelta
 from typing import assert_type
@@ -91,6 +92,28 @@ async def shared() -> None:
         assert_type(manual.advance(timedelta(seconds=1)), int)
     async with aiowheel.Timer(tick=timedelta(milliseconds=1)) as timer:
         assert_type(timer, aiowheel.Timer)
+
+
+async def stacked(limit: float | None) -> None:
+    """Enter every context manager in one stack, as those of asyncio."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        assert_type(await enter(aiowheel.timeout(1)), aiowheel.Timeout)
+        assert_type(await enter(aiowheel.move_on_after(1)), aiowheel.MoveOn)
+        timer = await enter(aiowheel.Timer())
+        assert_type(timer, aiowheel.Timer)
+        assert_type(await enter(aiowheel.ManualTimer()), aiowheel.ManualTimer)
+        assert_type(await enter(aiowheel.Purgatory("fetch")), aiowheel.Purgatory)
+        detector = await enter(aiowheel.IdleDetector[str](1, print))
+        assert_type(detector, aiowheel.IdleDetector[str])
+        await enter(Heartbeat(ask, print, interval=1, timeout=None))
+        async with optional(limit), timer.timeout(1):
+            pass
+
+
+def optional(limit: float | None) -> AbstractAsyncContextManager[object]:
+    """Return a limit as a context manager of the standard library."""
+    return nullcontext() if limit is None else aiowheel.timeout(limit)
 
 
 def wheel() -> None:
