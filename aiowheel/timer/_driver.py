@@ -59,7 +59,7 @@ class TimerTask(TimerEntry):
     """A deadline, in nanoseconds of the timer's clock, with the action to run at it.
 
     The payload is the object of the action, such as a callback; reports of failed and slow tasks
-    have its `repr`. Source: Kafka's TimerTask.
+    have its `repr`. A task without one is cancelled. Source: Kafka's TimerTask.
     """
 
     __slots__ = ()
@@ -282,6 +282,10 @@ class Driver:
     def _fire(self, task: TimerTask, now: i64) -> i64:
         """Run one task; return the time after it."""
         target = task.payload
+        if target is None:  # a ThreadsafeHandle that is cancelled, and not withdrawn yet
+            self.counts.expired -= 1
+            self.counts.cancelled += 1
+            return now
         late = task.late_at(now)
         if late < 0:  # the clock was set back inside this slice, or the wheel has a bug
             emit("aiowheel.fired_early", callback=safe_repr(target), seconds=ns_to_seconds(-late))

@@ -151,7 +151,11 @@ class ThreadsafeHandle(TimerTask):
         return ns_to_seconds(self._deadline)
 
     def cancel(self) -> bool:
-        """Cancel the callback; return True exactly once, and only if it will never run."""
+        """Cancel the callback; return True exactly once, and only if it will never run.
+
+        The timer counts the handle as pending until the loop's next turn, in the loop's own thread
+        as well, because signal handlers and finalizers may call this in the middle of other calls.
+        """
         if not self._decide(_CANCELLED):
             return False
         self._release()
@@ -183,7 +187,7 @@ class ThreadsafeHandle(TimerTask):
 
     def fire(self) -> None:
         if not self._decide(_FIRED):
-            return  # cancelled in another thread, and not withdrawn yet
+            return  # cancelled in another thread in this very moment
         callback, args, context = self._payload, self._args, cast(Context, self._context)
         self._release()
         context.run(cast(Callable[..., object], callback), *args)

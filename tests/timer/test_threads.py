@@ -83,6 +83,21 @@ async def test_a_call_cancelled_before_it_arrives_is_never_armed(until: Until) -
         assert timer.statistics().scheduled == 1
 
 
+async def test_a_call_cancelled_by_one_of_the_same_tick_counts_as_cancelled(until: Until) -> None:
+    """The deadline has left the wheel as due before the loop receives the cancellation."""
+    async with Timer() as timer:
+        ran: list[bool] = []
+        first = timer.call_later_threadsafe(0, lambda: ran.append(second.cancel()))
+        second: ThreadsafeHandle = timer.call_later_threadsafe(0, ran.append, False)
+        last = timer.call_later_threadsafe(0, int)
+        await until(last.fired)
+
+        numbers = timer.statistics()
+        assert (ran, first.fired(), second.cancelled()) == ([True], True, True)
+        assert (numbers.pending, numbers.scheduled) == (0, 3)
+        assert (numbers.fired, numbers.cancelled, numbers.lateness.count) == (2, 1, 2)
+
+
 async def test_a_burst_from_many_threads_wakes_the_loop_once(
     until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
