@@ -24,10 +24,11 @@ T = TypeVar("T")
 async def sleep(driver: Driver, delay: Delay, result: T) -> T:
     """Wait as `Timer.sleep` does; the timer may be closed before the coroutine starts."""
     delay_ns = delay_to_ns("delay", delay)
+    now = driver.checked_now()
     if delay_ns <= 0:
         await yield_to_loop(0)
         return result
-    await _sleep_until(driver, min(driver.checked_now() + delay_ns, FOREVER))
+    await _sleep_until(driver, min(now + delay_ns, FOREVER))
     return result
 
 
@@ -69,6 +70,7 @@ class Interval:
 
 async def wait_for(driver: Driver, fut: Awaitable[T], timeout: Delay | None) -> T:
     """Wait as `Timer.wait_for` does; the timer may be closed before the coroutine starts."""
+    driver.check()
     if timeout is None:
         return await fut
     delay_ns = delay_to_ns("timeout", timeout)
@@ -96,7 +98,7 @@ async def _wait_for_task(driver: Driver, fut: Awaitable[T], delay_ns: int) -> T:
         if not waiter.done():
             waiter.set_result(None)
 
-    now = driver.checked_now()
+    now = driver.now_ns()
     bound = TimerHandle(min(now + delay_ns, FOREVER), delay_ns, release, (), None)
     driver.arm(bound, now)
     try:

@@ -223,22 +223,24 @@ async def test_a_closed_timer_refuses_everything() -> None:
 
 
 async def test_a_wait_that_starts_after_the_close_is_refused() -> None:
-    """A sleep, a wait or a block made while the timer was open would never end."""
+    """Also one that needs no deadline, because its argument is None, 0 or less."""
     timer = await Timer().__aenter__()
-    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    done.set_result(None)
     waits: list[asyncio.Task[object]] = [
-        asyncio.create_task(timer.sleep(60)),
-        asyncio.create_task(timer.wait_for(never, 60)),
+        *(asyncio.create_task(timer.sleep(delay)) for delay in (60, 0, -1)),
+        *(asyncio.create_task(timer.wait_for(done, delay)) for delay in (60, 0, -1, None)),
     ]
-    block = timer.timeout(60)
+    blocks = [timer.timeout(60), timer.timeout(0), timer.timeout(None)]
 
     await timer.aclose()
 
     for wait in waits:
         with pytest.raises(TimerClosedError, match="closed"):
             await asyncio.wait_for(wait, 5)
-    with pytest.raises(TimerClosedError, match="closed"):
-        await block.__aenter__()
+    for block in blocks:
+        with pytest.raises(TimerClosedError, match="closed"):
+            await block.__aenter__()
 
 
 def test_closing_from_a_callback_drops_the_rest_of_the_slice(
