@@ -177,7 +177,11 @@ class IdleKeys:
         return len(self._watched())
 
     def __contains__(self, key: object) -> bool:
-        return key in self._watched()
+        try:
+            return key in self._watched()
+        except TypeError:
+            refuse_unhashable("key", key)
+            raise
 
     def __iter__(self) -> Iterator[object]:
         return iter(list(self._watched()))

@@ -521,8 +521,15 @@ def test_a_key_must_be_hashable() -> None:
     timer = ManualTimer()
     detector = IdleDetector[object](30, lambda _: None, timer=timer)
 
-    with pytest.raises(TypeError, match="key must be hashable, got"):
-        detector.touch([])
+    calls: list[Callable[[object], object]] = [
+        detector.touch,
+        detector.discard,
+        detector.expires,
+        detector.__contains__,
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=r"^key must be hashable, got \[\]$"):
+            call([])
 
     assert (len(timer), len(detector)) == (0, 0)
 
