@@ -611,9 +611,9 @@ class DriverTask:
         # An empty context, because a copy of the creator's context would keep its values alive.
         context = Context()
         coroutine = cast("Coroutine[Any, Any, None]", DriverCoroutine(self._driver, bell))
-        self._task: Task[None] = loop.create_task(
-            coroutine, name="aiowheel-driver", context=context
-        )
+        # Without options, because a task factory may have none.
+        self._task: Task[None] = context.run(loop.create_task, coroutine)
+        self._task.set_name("aiowheel-driver")
         self._task.add_done_callback(self._on_done, context=context)
 
     def _on_done(self, task: Task[None]) -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextvars import Context, ContextVar, copy_context
+from typing import Any
 
 import pytest
 
@@ -77,6 +79,32 @@ async def test_a_cancelled_driver_starts_again(
 
     assert sorted(fired) == ["armed after", "armed before"]
     assert restarts(caplog) == []
+
+
+async def test_a_task_factory_may_have_only_the_two_old_parameters(until: Until) -> None:
+    """The driver task starts in an empty context, and with its name; uvloop passes options."""
+    variable: ContextVar[str] = ContextVar("variable")
+    variable.set("of the block")
+    contexts: list[Context] = []
+    fired: list[int] = []
+
+    def make(
+        loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any]
+    ) -> asyncio.Task[object]:
+        contexts.append(copy_context())
+        return asyncio.Task(coro, loop=loop)
+
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(make)  # type: ignore[arg-type] # since Python 3.11 it has options
+    try:
+        async with Timer() as timer:
+            assert not driver_task().done()
+            timer.call_later(0, fired.append, 1)
+            await until(lambda: fired)
+    finally:
+        loop.set_task_factory(None)
+
+    assert [variable in context for context in contexts] == [False]
 
 
 @pytest.mark.both_loops
