@@ -28,6 +28,8 @@ _NAMES: Final = ("created", "active", "expiring", "expired", "finished")
 
 #: Since 3.13 TimeoutError also becomes the context of an exception that replaced the cancellation.
 _LOOKS_INSIDE: Final = sys.version_info >= (3, 13)
+#: Since 3.13 a subclass of CancelledError counts as the cancellation.
+_TAKES_SUBCLASSES: Final = sys.version_info >= (3, 13)
 
 
 class Timeout:
@@ -130,7 +132,9 @@ class Timeout:
             self._state = _EXPIRED
             # If there are no more cancellations than at the start, the timeout's was the only one.
             if task is not None and task.uncancel() <= self._cancelling and exc_val is not None:
-                if isinstance(exc_val, CancelledError):
+                if exc_type is CancelledError or (
+                    _TAKES_SUBCLASSES and isinstance(exc_val, CancelledError)
+                ):
                     if self._moves_on:
                         return _TRUE
                     raise _caused_by(exc_val)

@@ -319,6 +319,21 @@ async def test_in_an_eager_task(maker: Maker) -> None:
         assert results == ["entered", "expired"]
 
 
+class OwnCancellation(asyncio.CancelledError):
+    """A cancellation with a class of its own, which the application raises."""
+
+
+@pytest.mark.realtime
+async def test_a_subclass_of_the_cancellation_is_a_timeout_since_python_3_13(maker: Maker) -> None:
+    """Earlier versions let it pass, and so does asyncio's own timeout there."""
+    with pytest.raises(TimeoutError if sys.version_info >= (3, 13) else OwnCancellation):
+        async with maker.timeout(0.001):
+            try:
+                await forever()
+            except asyncio.CancelledError:
+                raise OwnCancellation from None
+
+
 @pytest.mark.realtime
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="new in Python 3.13")
 async def test_an_error_that_hides_the_cancellation_shows_the_timeout(maker: Maker) -> None:
