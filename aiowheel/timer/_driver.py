@@ -149,9 +149,10 @@ class Driver:
         loop = self.loop
         running = _get_running_loop()
         if running is not loop:
+            where = "no event loop runs" if running is None else f"was called from {running!r}"
             raise ForeignLoopError(
-                f"the timer belongs to {loop!r}, but was called from {running!r} in thread "
-                f"{current_thread().name!r}; other threads may use the *_threadsafe calls"
+                f"the timer belongs to {loop!r}, but {where} in thread {current_thread().name!r}; "
+                "other threads may use the *_threadsafe calls"
             )
         self._owner_thread = thread_id()
 

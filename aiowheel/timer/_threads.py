@@ -41,6 +41,7 @@ class Inbox:
         receive: Called with each item; the loop's exception handler gets its exceptions.
         closed_error: The type of the error that `put` raises after `close`.
         owner: The name of what is closed, for the text of that error.
+        describe: Returns the name of an item, for the same text.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class Inbox:
         receive: Callable[[Any], object],
         closed_error: type[AiowheelError],
         owner: str,
+        describe: Callable[[Any], str] = safe_repr,
     ) -> None:
         self._loop = loop
         self._receive = receive
         self._closed_error = closed_error
         self._owner = owner
+        self._describe = describe
         self._items: deque[object] = deque()
         self._scheduled = False  # a call of `_drain` is scheduled and has not begun
         self._closed = False
@@ -74,13 +77,13 @@ class Inbox:
         """
         with self._lock:
             if self._closed:
-                text = f"{self._owner} is closed: {safe_repr(item)} was not taken"
+                text = f"{self._owner} is closed: {self._describe(item)} was refused"
                 raise self._closed_error(text)
             if not self._scheduled:
                 try:
                     self._loop.call_soon_threadsafe(self._drain, context=self._context)
                 except RuntimeError:  # the loop is closed
-                    text = f"the event loop is closed: {safe_repr(item)} was not taken"
+                    text = f"the event loop is closed: {self._describe(item)} was refused"
                     raise self._closed_error(text)  # noqa: B904 - mypyc drops the second half
                 self._scheduled = True
             self._items.append(item)
@@ -211,6 +214,10 @@ class ThreadsafeHandle(TimerTask):
         return f"<ThreadsafeHandle when={self.when()} {_NAMES[self._state]}>"
 
 
+def _call_of(handle: ThreadsafeHandle) -> str:
+    return f"the call of {safe_repr(handle.payload)}"
+
+
 class Threads:
     """The calls of `call_later_threadsafe` of one timer, executed on the loop's thread.
 
@@ -221,7 +228,9 @@ class Threads:
         self.driver = driver
         self._inbox: Inbox | None = None
         if driver.loop is not None:
-            self._inbox = Inbox(driver.loop, ThreadsafeHandle.arrive, TimerClosedError, "the timer")
+            self._inbox = Inbox(
+                driver.loop, ThreadsafeHandle.arrive, TimerClosedError, "the timer", _call_of
+            )
 
     def call_later(
         self,

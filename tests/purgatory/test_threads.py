@@ -156,7 +156,9 @@ async def test_calls_made_before_the_closing_take_effect() -> None:
             lambda: purgatory.check_and_complete_threadsafe("k"),
             lambda: purgatory.advance_threadsafe("k", 5),
         ):
-            with pytest.raises(PurgatoryClosedError, match=r"'purgatory' is closed: .* not taken$"):
+            with pytest.raises(
+                PurgatoryClosedError, match=r"'purgatory' is closed: .* was refused$"
+            ):
                 await asyncio.to_thread(call)
 
 
