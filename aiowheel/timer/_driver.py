@@ -615,6 +615,8 @@ class DriverTask:
         # Without options, because a task factory may have none.
         self._task: Task[None] = context.run(loop.create_task, coroutine)
         self._task.set_name("aiowheel-driver")
+        # If the loop is closed before the timer, the warning of the timer names the cause.
+        cast(Any, self._task)._log_destroy_pending = False
         self._task.add_done_callback(self._on_done, context=context)
 
     def _on_done(self, task: Task[None]) -> None:

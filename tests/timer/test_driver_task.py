@@ -1,6 +1,7 @@
 """Timers whose driver task is cancelled or killed, and timers closed in unusual places."""
 
 import asyncio
+import gc
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -105,6 +106,21 @@ async def test_a_task_factory_may_have_only_the_two_old_parameters(until: Until)
         loop.set_task_factory(None)
 
     assert [variable in context for context in contexts] == [False]
+
+
+def test_a_timer_that_outlives_its_loop_names_itself(
+    loop: asyncio.AbstractEventLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The text of asyncio on the driver task would not lead to the timer."""
+    timer = loop.run_until_complete(Timer().__aenter__())
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+    with pytest.warns(ResourceWarning, match="unclosed <Timer"):
+        del timer
+    gc.collect()
+
+    assert caplog.record_tuples == []
 
 
 @pytest.mark.both_loops
