@@ -233,6 +233,32 @@ def test_reachable_objects_are_intact_and_others_are_freed(
             assert (entry.pending, entry.payload) == (False, None)
 
 
+class Never(aiowheel.DelayedOperation[None]):
+    """An operation whose condition is never met."""
+
+    def try_complete(self) -> bool:
+        """Return False."""
+        return False
+
+
+@pytest.mark.parametrize("timeout", [None, 30])
+def test_a_living_timer_keeps_what_is_pending_on_it(timeout: float | None) -> None:
+    """A dropped purgatory or detector is freed after its last operation or key has ended."""
+    timer = ManualTimer()
+    operation, detector = Never(timeout), aiowheel.IdleDetector(30, id, timer=timer)
+    aiowheel.Purgatory(timer=timer).try_complete_else_watch(operation, ["k"])
+    detector.touch("k")
+    dropped = [weakref.ref(each) for each in (operation, detector)]
+
+    del operation, detector
+    gc.collect()
+    assert [each() is None for each in dropped] == [False, False]
+
+    timer.advance(31)
+    gc.collect()
+    assert [each() is None for each in dropped] == [timeout is not None, True]
+
+
 def test_a_handle_that_outlives_its_unclosed_timer_is_cancelled() -> None:
     """Such a handle refers to nothing that the collector has cleared, and all its methods work."""
 
