@@ -29,6 +29,11 @@ class DelayedOperation(Operation, Generic[T_co]):
     context of its caller, as any function does. After that, they run in a copy of that context,
     which `watch` makes when the operation begins to wait, and never in the context of a check.
 
+    A subclass must not use the names of the base class for attributes or methods of its own; an
+    attribute with one of these names is lost, or makes the calls of the purgatory fail: `_alarm`,
+    `_checks`, `_context`, `_links`, `_on_waiter_done`, `_outcome`, `_owner`, `_timeout_ns`,
+    `_waiter` and `_waiter_done`.
+
     The class has slots. In the compiled build an operation whose class has slots as well has no
     `__dict__`, which saves memory and work of the cyclic collector when many operations wait.
 

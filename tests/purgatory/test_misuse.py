@@ -6,6 +6,7 @@ import functools
 import gc
 import logging
 import pickle
+import re
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from typing import Any, cast
@@ -1028,3 +1029,16 @@ def test_a_purgatory_cannot_be_copied(
     """A copy would share counters and lists of operations with the original."""
     with pytest.raises(TypeError, match="Purgatory cannot be copied or pickled"):
         duplicate(purgatory)
+
+
+def test_the_documentation_lists_the_names_that_a_subclass_must_not_use() -> None:
+    """An attribute of a subclass with such a name would replace one of the base class."""
+    operation = DelayedOperation[None](None)
+    names = {*dir(operation), *getattr(operation, "__dict__", ())}
+    private = {
+        name
+        for name in names
+        if name.startswith("_") and not name.startswith(("__", "_is_protocol"))
+    }
+
+    assert private == set(re.findall(r"`(_[a-z]\w+)`", DelayedOperation.__doc__ or ""))
