@@ -222,14 +222,16 @@ async def test_nests_in_itself_and_in_timeouts(maker: Maker) -> None:
         assert third.expired()
     assert not outer.expired()
 
+    inner = maker.move_on_after(60)
     async with maker.move_on_after(0) as outer:  # noqa: SIM117 - the test needs two blocks
-        async with maker.move_on_after(60) as inner, aiowheel.timeout(60):
+        async with inner, aiowheel.timeout(60):
             await forever()
     assert outer.expired()
     assert not inner.expired()
 
+    inner = maker.move_on_after(60)
     with pytest.raises(TimeoutError):
-        async with aiowheel.timeout(0), maker.move_on_after(60) as inner:
+        async with aiowheel.timeout(0), inner:
             await forever()
     assert not inner.expired()
 
