@@ -123,6 +123,7 @@ class PostgresStore(Store):
         self._begin_opening()
         # Not those of an earlier opening, whose locks belong to the loop of that time.
         self._writer, self._reader = _Connection(self._dsn), _Connection(self._dsn)
+        self._apart_until = 0.0  # another loop may have another clock
         try:
             self.partitions = await self._write(
                 lambda connection: statements.prepare(
@@ -209,7 +210,7 @@ class PostgresStore(Store):
             else:
                 try:
                     results += await self._commit(owner, [operation])
-                except _HeldError as error:
+                except (_HeldError, BadRowError) as error:  # the others are committed already
                     results.append(error)
         return results
 
