@@ -70,16 +70,16 @@ COMMANDS = {
 
 
 #: The arguments that tell two runs of one program apart, in a heading.
-TITLED = ("only", "keys", "completion")
+TITLED = ("only", "cases", "keys", "completion")
 
 
 def heading(run: dict[str, Any], first: dict[str, Any]) -> str:
     """Return the heading of a run; *first* is the page's first run of the same program."""
     arguments: dict[str, Any] = run["arguments"]
     others = [
-        f"{name} {arguments[name]}"
+        f"{name} {', '.join(value) if isinstance(value, list) else value}"
         for name in TITLED
-        if arguments.get(name) != first["arguments"].get(name)
+        if (value := arguments.get(name)) != first["arguments"].get(name)
     ]
     return f"## {run['program']}: {', '.join(others)}" if others else f"## {run['program']}"
 

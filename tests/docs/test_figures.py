@@ -61,6 +61,7 @@ def test_no_two_runs_have_one_heading() -> None:
     [
         ({"only": None, "keys": 1}, "## timer"),
         ({"only": "churn", "keys": 1}, "## timer: only churn"),
+        ({"only": None, "cases": ["low", "high"], "keys": 3}, "## timer: cases low, high, keys 3"),
     ],
 )
 def test_a_heading_tells_what_differs_from_the_first_run(
