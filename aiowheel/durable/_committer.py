@@ -207,13 +207,12 @@ class Committer:
             if operations and len(operations) + len(job.operations) > most:
                 break
             self._jobs.popleft()
-            if job.future is None:  # a settlement, which has no payload
-                operations += job.operations
-                jobs.append(job)
-            elif not job.future.cancelled():
-                operations += job.operations
-                jobs.append(job)
+            if job.future is not None:  # a settlement has neither a future nor a payload
+                if job.future.cancelled():
+                    continue
                 size += sum([len(each.payload) for each in job.operations if isinstance(each, Put)])
+            operations += job.operations
+            jobs.append(job)
         return jobs, operations
 
     def _deliver(self) -> None:

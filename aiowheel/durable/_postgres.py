@@ -173,15 +173,17 @@ class PostgresStore(Store):
     async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
         """Execute the operations in one transaction, without those on timers held elsewhere."""
         if asyncio.get_running_loop().time() < self._apart_until:
-            return await self._commit_apart(owner, operations)
-        try:
-            return await self._commit(owner, operations)
-        except _HeldError as error:
-            if len(operations) == 1:
-                return [error]
-            if not await self._held(operations):
-                raise
-        return await self._commit_apart(owner, operations)
+            held = await self._held(operations)
+        else:
+            try:
+                return await self._commit(owner, operations)
+            except _HeldError as error:
+                if len(operations) == 1:
+                    return [error]
+                held = await self._held(operations)
+                if not held:
+                    raise
+        return await self._commit_apart(owner, operations, held)
 
     async def _held(self, operations: Sequence[Operation]) -> set[str]:
         """Return the names of the operations' timers that other transactions hold."""
@@ -191,13 +193,14 @@ class PostgresStore(Store):
             self._apart_until = asyncio.get_running_loop().time() + _APART_SECONDS
         return held
 
-    async def _commit_apart(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
-        """Commit while other transactions hold timers; only operations on these timers fail.
+    async def _commit_apart(
+        self, owner: str, operations: Sequence[Operation], held: set[str]
+    ) -> list[Result]:
+        """Commit while other transactions hold the timers of these names; no others fail.
 
         A settlement of such a timer fails at once, because its process sends it again. Other
         operations wait for the timer, each in a commit of its own.
         """
-        held = await self._held(operations)
         is_free = [isinstance(each, Redrive) or each.name not in held for each in operations]
         free = [each for each, is_one in zip(operations, is_free, strict=True) if is_one]
         committed = iter(await self._commit(owner, free) if free else ())
