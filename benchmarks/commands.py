@@ -9,16 +9,14 @@ import typer
 
 from aiowheel.cli._destination import STANDARD_OUTPUT
 from aiowheel.cli._duration import duration
-from aiowheel.cli._options import Json
+from aiowheel.cli._options import Json, number
 from aiowheel.errors import BadInputError, MissingExtraError
 from benchmarks._publish import Out, publish, publish_summary
 
 Quick = Annotated[
     bool, typer.Option("--quick", help="Small sizes, as a trial run; prints no verdicts.")
 ]
-Rounds = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Rounds of each side; sides alternate.")
-]
+Rounds = Annotated[int | None, number(min=1, help="Rounds of each side; sides alternate.")]
 
 Line = Annotated[str, typer.Option(metavar="LINE", help="Run one line of the table.")]
 Loops = Annotated[
@@ -165,15 +163,13 @@ def purgatory(
     micro: Annotated[
         bool, typer.Option("--micro", help="Measure single calls, not a load.")
     ] = False,
-    requests: Annotated[
-        int | None, typer.Option(metavar="N", min=100, help="Requests per rate.")
-    ] = None,
+    requests: Annotated[int | None, number(min=100, help="Requests per rate.")] = None,
     seconds: Annotated[
         float | None, duration(least=0, help="Shorten slow rates to this; 0: never.")
     ] = None,
     rate: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", min=1, help="Requests per second; may be repeated."),
+        number(min=1, help="Requests per second; may be repeated."),
     ] = None,
     case: Annotated[
         list[str] | None,
@@ -182,7 +178,7 @@ def purgatory(
     side: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Run only this side; may be repeated.")
     ] = None,
-    keys: Annotated[int, typer.Option(metavar="N", min=1, help="Keys per request.")] = 1,
+    keys: Annotated[int, number(min=1, help="Keys per request.")] = 1,
     force: Annotated[bool, typer.Option("--force", help="Complete without a check.")] = False,
     quick: Quick = False,
     rounds: Rounds = None,
@@ -245,7 +241,7 @@ def idle(
     *,
     connections: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Number of silent and of active connections."),
+        number(min=1, help="Number of silent and of active connections."),
     ] = None,
     quick: Quick = False,
     rounds: Rounds = None,
@@ -278,16 +274,12 @@ def idle(
 @bench.command()
 def longpoll(
     *,
-    clients: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Waiting connections.")
-    ] = None,
-    topics: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Number of topics.")
-    ] = None,
-    keys: Annotated[int, typer.Option(metavar="N", min=1, help="Topics per client.")] = 1,
+    clients: Annotated[int | None, number(min=1, help="Waiting connections.")] = None,
+    topics: Annotated[int | None, number(min=1, help="Number of topics.")] = None,
+    keys: Annotated[int, number(min=1, help="Topics per client.")] = 1,
     rate: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", min=1, help="Events per second; may be repeated."),
+        number(min=1, help="Events per second; may be repeated."),
     ] = None,
     quick: Quick = False,
     rounds: Rounds = None,
@@ -329,9 +321,7 @@ def longpoll(
 def programs(
     *,
     only: Annotated[str, typer.Option(metavar="PROGRAM", help="Run one program.")] = "",
-    connections: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Number of websockets.")
-    ] = None,
+    connections: Annotated[int | None, number(min=1, help="Number of websockets.")] = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
@@ -369,20 +359,14 @@ def programs(
 def shared(
     *,
     only: Annotated[str, typer.Option(metavar="STORE", help="Measure one store.")] = "",
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Waiting processes.")
-    ] = None,
-    waits: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Waits per process.")
-    ] = None,
+    workers: Annotated[int | None, number(min=1, help="Waiting processes.")] = None,
+    waits: Annotated[int | None, number(min=1, help="Waits per process.")] = None,
     seconds: Annotated[float | None, duration(least=0.1, help="Length of a round.")] = None,
     rate: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", min=1, help="Publishes per second; may be repeated."),
+        number(min=1, help="Publishes per second; may be repeated."),
     ] = None,
-    keys: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Idle keys of two processes.")
-    ] = None,
+    keys: Annotated[int | None, number(min=1, help="Idle keys of two processes.")] = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
@@ -419,9 +403,7 @@ def shared(
 @bench.command()
 def durable(
     *,
-    pending: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Timers in the store at the start.")
-    ] = None,
+    pending: Annotated[int | None, number(min=0, help="Timers in the store at the start.")] = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,

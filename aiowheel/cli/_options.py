@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -42,6 +42,11 @@ class Engine(StrEnum):
 
     WHEEL = "wheel"
     SPARK = "spark"
+
+
+def number(**more: Any) -> Any:
+    """Return an option of typer that takes a number, with other arguments of `typer.Option`."""
+    return typer.Option(metavar="N", **more)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import typer
 
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._duration import duration
-from aiowheel.cli._options import on_this_machine
+from aiowheel.cli._options import number, on_this_machine
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.jobs.spark.progress import BatchCounts
 from aiowheel.jobs.spark.stream_run import INTERVAL_MS, MOST_SHARDS, StreamRun, Until
@@ -44,8 +44,7 @@ Drain = Annotated[
 ]
 Shards = Annotated[
     int,
-    typer.Option(
-        metavar="N",
+    number(
         min=1,
         max=MOST_SHARDS,
         help="Stream: engines that share the keys; fixed by the checkpoint.",
@@ -53,9 +52,7 @@ Shards = Annotated[
 ]
 FilesPerBatch = Annotated[
     int,
-    typer.Option(
-        metavar="N", min=1, max=2**31 - 1, help="Stream: maximum files per folder and micro-batch."
-    ),
+    number(min=1, max=2**31 - 1, help="Stream: maximum files per folder and micro-batch."),
 ]
 BatchInterval = Annotated[
     float,
@@ -67,9 +64,7 @@ DeleteFiles = Annotated[
 ]
 RecordsPerBatch = Annotated[
     int,
-    typer.Option(
-        metavar="N", min=1, max=2**63 - 1, help="Stream: maximum records per topic and micro-batch."
-    ),
+    number(min=1, max=2**63 - 1, help="Stream: maximum records per topic and micro-batch."),
 ]
 
 

@@ -13,7 +13,7 @@ from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._duration import duration
 from aiowheel.cli._job_output import print_json, print_table
-from aiowheel.cli._options import Json, path_of
+from aiowheel.cli._options import Json, number, path_of
 from aiowheel.durable import DeadLetter, Row, SQLiteStore, Store
 from aiowheel.durable._operations import Cancel, Operation, Placed, Redrive, Removed, Result
 from aiowheel.errors import BadInputError, MissingExtraError
@@ -26,9 +26,7 @@ Where = Annotated[
         metavar="STORE", help="An SQLite file, or a PostgreSQL address: postgresql://..."
     ),
 ]
-Limit = Annotated[
-    int, typer.Option(metavar="N", min=1, max=1_000_000, help="Maximum number shown.")
-]
+Limit = Annotated[int, number(min=1, max=1_000_000, help="Maximum number shown.")]
 
 durable: typer.Typer = typer.Typer(rich_markup_mode=None)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from aiowheel.cli._job_output import job_session, print_json, print_table
-from aiowheel.cli._options import Conf, Json, Master, Verbose, path_of
+from aiowheel.cli._options import Conf, Json, Master, Verbose, number, path_of
 from aiowheel.errors import MissingExtraError
 
 
@@ -18,9 +18,7 @@ def pending(
             metavar="FOLDER", help="Checkpoint of a stream, running or not.", parser=path_of
         ),
     ],
-    limit: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Maximum number of operations shown.")
-    ] = 100,
+    limit: Annotated[int, number(min=1, help="Maximum number of operations shown.")] = 100,
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,

@@ -21,6 +21,7 @@ from aiowheel.cli._options import (
     Json,
     Master,
     Verbose,
+    number,
     on_this_machine,
     refuse,
     spark_session,
@@ -70,7 +71,7 @@ def purgatory(
     unit: Annotated[Unit, typer.Option(help="Unit of all times, read and written.")] = Unit.MS,
     tick: Annotated[
         int,
-        typer.Option(metavar="N", min=1, max=LONGEST_TICK, help="Tick of the wheel, in the unit."),
+        number(min=1, max=LONGEST_TICK, help="Tick of the wheel, in the unit."),
     ] = 1,
     format: Annotated[  # noqa: A002
         TraceFormat | None, typer.Option(show_default="by the suffix", help="Format of the files.")

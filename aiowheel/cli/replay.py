@@ -11,7 +11,7 @@ import typer
 from aiowheel._progress import Progress
 from aiowheel.cli._duration import checked_ns, duration
 from aiowheel.cli._job_output import print_json, print_lines, print_table
-from aiowheel.cli._options import Json, path_of
+from aiowheel.cli._options import Json, number, path_of
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def replay(
     ],
     *,
     tick: Annotated[float, duration(help="Tick of the wheel.")] = 0.001,
-    wheel_size: Annotated[int, typer.Option(metavar="N", help="Buckets per level.")] = 256,
+    wheel_size: Annotated[int, number(help="Buckets per level.")] = 256,
     timeout: Annotated[
         float | None, duration(show_default="as recorded", help="Timeout of every operation.")
     ] = None,

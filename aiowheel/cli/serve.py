@@ -18,7 +18,7 @@ import typer
 from aiowheel._signals import handled_by
 from aiowheel.cli._duration import duration
 from aiowheel.cli._open_files import allow_open_files
-from aiowheel.cli._options import path_of, refuse
+from aiowheel.cli._options import number, path_of, refuse
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ def serve(
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address to listen on.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65_535, help="TCP port; 0 chooses a free one.")
-    ] = 8080,
+    port: Annotated[int, number(min=0, max=65_535, help="TCP port; 0 chooses a free one.")] = 8080,
     unix: Annotated[
         Path | None,
         typer.Option(
@@ -98,7 +96,7 @@ def serve(
         ),
     ] = None,
     workers: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Number of processes; more than 1 need --store.")
+        int, number(min=1, help="Number of processes; more than 1 need --store.")
     ] = 1,
     dashboard: Annotated[
         bool,
@@ -110,26 +108,18 @@ def serve(
         bool, typer.Option("--access-log", help="Log each request on stderr.")
     ] = False,
     max_connections: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Maximum number of open connections.")
+        int, number(min=1, help="Maximum number of open connections.")
     ] = 18_000,
-    max_topics: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Maximum number of topics.")
-    ] = 10_000,
+    max_topics: Annotated[int, number(min=1, help="Maximum number of topics.")] = 10_000,
     max_name: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Maximum length of a topic's name, in characters."),
+        number(min=1, help="Maximum length of a topic's name, in characters."),
     ] = 200,
-    max_body: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Maximum size of a message, in bytes.")
-    ] = 65_536,
-    max_waiters: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Maximum number of waiting requests.")
-    ] = 16_000,
+    max_body: Annotated[int, number(min=1, help="Maximum size of a message, in bytes.")] = 65_536,
+    max_waiters: Annotated[int, number(min=1, help="Maximum number of waiting requests.")] = 16_000,
     max_waiters_per_client: Annotated[
         int,
-        typer.Option(
-            metavar="N", min=1, help="Maximum number of waiting requests per client address."
-        ),
+        number(min=1, help="Maximum number of waiting requests per client address."),
     ] = 10_000,
     max_timeout: Annotated[
         float, duration(least=1, help="Maximum duration of a poll; whole seconds.")
@@ -138,20 +128,14 @@ def serve(
         float,
         duration(least=0.1, most=1e9, help="Maximum age of messages and of unused topics."),
     ] = 86_400,
-    keep: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Maximum number of messages kept per topic.")
-    ] = 1_000,
+    keep: Annotated[int, number(min=1, help="Maximum number of messages kept per topic.")] = 1_000,
     keep_bytes: Annotated[
         int,
-        typer.Option(
-            metavar="N", min=1, help="Maximum size of the messages kept per topic, in bytes."
-        ),
+        number(min=1, help="Maximum size of the messages kept per topic, in bytes."),
     ] = 1_048_576,
     keep_bytes_in_all: Annotated[
         int,
-        typer.Option(
-            metavar="N", min=1, help="Maximum size of the messages kept of all topics, in bytes."
-        ),
+        number(min=1, help="Maximum size of the messages kept of all topics, in bytes."),
     ] = 268_435_456,
     heartbeat: Annotated[
         float, duration(least=0.1, most=3_600, help="Interval of heartbeats to subscribers.")
@@ -324,12 +308,12 @@ def _tokens(option: str, text: str | None) -> frozenset[str]:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise BadInputError(f"{option}: cannot read {path}: {reason}") from error
     tokens: set[str] = set()
-    for number, line in enumerate(lines, start=1):
+    for at, line in enumerate(lines, start=1):
         for token in line.split():
             try:
                 check_token(token)
             except BadInputError as error:
-                raise BadInputError(f"{option}: {path}, line {number}: {error}") from None
+                raise BadInputError(f"{option}: {path}, line {at}: {error}") from None
             tokens.add(token)
     if not tokens:  # without this check, an empty file would allow every client
         raise BadInputError(f"{option}: {path} must hold a token on each line, got none")

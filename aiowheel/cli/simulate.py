@@ -10,7 +10,7 @@ import typer
 from aiowheel._outputs import whole_folder
 from aiowheel.cli._duration import checked_ns, duration
 from aiowheel.cli._job_output import job_session, print_json, print_lines, print_table
-from aiowheel.cli._options import Conf, Json, Master, Verbose, named_as_options, path_of
+from aiowheel.cli._options import Conf, Json, Master, Verbose, named_as_options, number, path_of
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 def simulate(
     *,
     operations: Annotated[
-        float, typer.Option(metavar="N", help="Operations per setting; 1e7 is ten million.")
+        float, number(help="Operations per setting; 1e7 is ten million.")
     ] = 1_000_000,
     rate: Annotated[
         list[float] | None,
-        typer.Option(
-            metavar="N", show_default="40000", help="Arrivals per second; may be repeated."
-        ),
+        number(show_default="40000", help="Arrivals per second; may be repeated."),
     ] = None,
     timeout: Annotated[
         list[float] | None,
@@ -41,7 +39,7 @@ def simulate(
     ] = None,
     wheel_size: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", show_default="256", help="Buckets per level; may be repeated."),
+        number(show_default="256", help="Buckets per level; may be repeated."),
     ] = None,
     p50: Annotated[
         float | None,
@@ -55,13 +53,11 @@ def simulate(
         str | None,
         typer.Option(metavar="TRACE", help="Trace whose rate, timeout and waits the load has."),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the load.")] = 1,
-    shards: Annotated[
-        int, typer.Option(metavar="N", help="Number of wheels that share the load.")
-    ] = 16,
+    seed: Annotated[int, number(help="Seed of the load.")] = 1,
+    shards: Annotated[int, number(help="Number of wheels that share the load.")] = 16,
     partitions: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Number of Spark tasks; changes no result."),
+        number(min=1, help="Number of Spark tasks; changes no result."),
     ] = None,
     out: Annotated[
         Path | None,

@@ -9,7 +9,16 @@ import typer
 from aiowheel._outputs import whole_folder
 from aiowheel.cli._duration import duration
 from aiowheel.cli._job_output import job_session, print_json, print_lines, print_table
-from aiowheel.cli._options import Conf, Json, Master, Trace, Verbose, named_as_options, path_of
+from aiowheel.cli._options import (
+    Conf,
+    Json,
+    Master,
+    Trace,
+    Verbose,
+    named_as_options,
+    number,
+    path_of,
+)
 from aiowheel.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -28,9 +37,7 @@ def tune(
     ] = None,
     wheel_size: Annotated[
         list[int] | None,
-        typer.Option(
-            metavar="N", show_default="16 to 4096", help="Buckets per level; may be repeated."
-        ),
+        number(show_default="16 to 4096", help="Buckets per level; may be repeated."),
     ] = None,
     out: Annotated[
         Path | None,

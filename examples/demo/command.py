@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from aiowheel.cli._destination import check_folder
-from aiowheel.cli._options import Json, path_of
+from aiowheel.cli._options import Json, number, path_of
 
 
 def demo(
@@ -15,12 +15,8 @@ def demo(
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Folder for the results.", parser=path_of)
     ] = Path("aiowheel-demo"),
-    clients: Annotated[
-        int, typer.Option(metavar="N", min=1, help="HTTP clients of part 1.")
-    ] = 2_000,
-    operations: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Operations of part 2.")
-    ] = 100_000,
+    clients: Annotated[int, number(min=1, help="HTTP clients of part 1.")] = 2_000,
+    operations: Annotated[int, number(min=1, help="Operations of part 2.")] = 100_000,
     log: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="An access log in Common or Combined Log Format."),
