@@ -25,7 +25,7 @@ def manual_timer() -> ManualTimer:
     return ManualTimer()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")  # it has no state: it finds the loop at each use
 def virtual_clock() -> VirtualClock:
     """The clock of the test's loop; the test must be marked `virtual_time`."""
     from aiowheel.testing import VirtualClock

@@ -2,10 +2,11 @@
 
 import json as jsonlib
 import os
-import re
 import sys
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, metadata, version
 from importlib.util import find_spec
+
+from packaging.requirements import Requirement
 
 from aiowheel._build import BuildInfo, build_info
 from aiowheel.cli._options import Json
@@ -66,6 +67,8 @@ def loop_lines() -> list[str]:
 
 def extra_line(name: str, packages: dict[str, str | None]) -> str:
     """Return the row on one extra: its packages, or the missing ones and how to install them."""
+    if not packages:
+        return row(f"[{name}]", "needs no package on this platform")
     missing = [package for package, found in packages.items() if found is None]
     if missing:
         return row(f"[{name}]", f"lacks {', '.join(missing)}", f"pip install '{PACKAGE}[{name}]'")
@@ -80,19 +83,24 @@ def row(name: str, value: str, note: str = "") -> str:
 def installed_extras() -> dict[str, dict[str, str | None]]:
     """Return the direct dependencies of each extra of the installed package, with versions.
 
-    The version of a missing dependency is None.
+    The version of a missing dependency is None. Dependencies for other platforms are left out.
     """
-    extras: dict[str, dict[str, str | None]] = {}
     try:
-        requirements = requires(PACKAGE) or []
+        described = metadata(PACKAGE)
     except PackageNotFoundError:  # aiowheel runs from its source tree, without an installation
-        return extras
-    for requirement in requirements:
-        extra = re.search(r"""extra == ['"]([\w-]+)['"]""", requirement)
-        name = re.match(r"[\w.-]+", requirement)
-        if extra and name and extra[1] != "all":
-            extras.setdefault(extra[1], {})[name[0]] = version_of(name[0])
-    return extras
+        return {}
+    requirements = [Requirement(text) for text in described.get_all("Requires-Dist") or []]
+    return {
+        extra: {
+            requirement.name: version_of(requirement.name)
+            for requirement in requirements
+            if requirement.marker
+            and not requirement.marker.evaluate({"extra": ""})
+            and requirement.marker.evaluate({"extra": extra})
+        }
+        for extra in described.get_all("Provides-Extra") or []
+        if extra != "all"
+    }
 
 
 def version_of(distribution: str) -> str | None:

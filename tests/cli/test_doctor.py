@@ -5,6 +5,8 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from email.message import Message
+from importlib.metadata import version
 from types import ModuleType
 
 import pytest
@@ -45,6 +47,26 @@ def test_doctor_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> No
     report = json.loads(capsys.readouterr().out)
     assert report["build"]["version"] == __version__
     assert set(report) == {"build", "executable", "loops", "extras", "java", "spark"}
+
+
+def test_doctor_leaves_out_dependencies_for_other_platforms(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An extra lacks nothing if pip installs nothing more for it."""
+    described = Message()
+    described["Provides-Extra"] = "durable"
+    described["Provides-Extra"] = "fast"
+    described["Requires-Dist"] = "anyio>=4"
+    described["Requires-Dist"] = 'pytest>=1; extra == "durable"'
+    described["Requires-Dist"] = "no-such>=2; (sys_platform == 'none') and extra == 'durable'"
+    described["Requires-Dist"] = "no-such>=2; (sys_platform == 'none') and extra == 'fast'"
+    monkeypatch.setattr(doctor, "metadata", lambda _: described)
+
+    extras = doctor.installed_extras()
+
+    assert extras == {"durable": {"pytest": version("pytest")}, "fast": {}}
+    assert doctor.extra_line("durable", extras["durable"]).endswith(f" pytest {version('pytest')}")
+    assert doctor.extra_line("fast", extras["fast"]).endswith(" needs no package on this platform")
 
 
 def test_doctor_names_a_stale_module() -> None:

@@ -138,6 +138,48 @@ class Quiet(World):
         return None
 
 
+class Sets(World):
+    """Clients of functions of asyncio that keep tasks and futures in sets."""
+
+    @step
+    def group(self) -> None:
+        """Start a group of tasks that are cancelled in the order of a set."""
+        self.spawn(self.fail_in_a_group(), "group")
+
+    @step
+    async def wait(self) -> None:
+        """Wait for futures and tasks, and note the order of the set of the finished ones."""
+        loop = asyncio.get_running_loop()
+        names: dict[asyncio.Future[Any], str] = {}
+        for number in range(6):
+            names[loop.create_future()] = f"future {number}"
+            names[loop.create_task(asyncio.sleep(0))] = f"task {number}"
+        for each in names:
+            if not isinstance(each, asyncio.Task):
+                each.set_result(None)
+        done, _ = await asyncio.wait(names)
+        self.note(f"done: {[names[each] for each in done]}")
+
+    async def fail_in_a_group(self) -> None:
+        """Let one of seven tasks fail while the others wait."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(6):
+                group.create_task(self.member(number))
+            group.create_task(self.fail())
+
+    async def member(self, number: int) -> None:
+        """Wait until the group is cancelled."""
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            self.note(f"member {number} has ended")
+
+    async def fail(self) -> None:
+        """Fail after the others have begun to wait."""
+        await asyncio.sleep(0.1)
+        raise InjectedError("a member failed")
+
+
 def run_program(
     *words: str, at: Path = ROOT, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
@@ -167,6 +209,21 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
     assert first.faults == again.faults
     assert first.states == again.states
     assert first.trace != other.trace
+
+
+def test_tasks_and_futures_in_sets_have_the_same_order() -> None:
+    """Their hash does not depend on their addresses, which other objects in memory change."""
+    others: list[list[bytearray]] = []
+    traces: set[bytes] = set()
+    for size in range(10):
+        others.append([bytearray(100 + size) for _ in range(37 * size)])
+        run = simulate(Sets, seed=2, steps=6, faults=())
+        assert run.error is None
+        traces.add(run.trace)
+
+    (trace,) = traces
+    assert b"member 5 has ended" in trace
+    assert b"'future 5'" in trace
 
 
 @pytest.mark.slow
@@ -245,6 +302,26 @@ def test_the_command_finds_a_world_in_a_folder_of_tests(tmp_path: Path) -> None:
     replay = run_program(*shlex.split(command), at=tmp_path)
 
     assert f"--world {Path('tests', 'test_stock.py')}:Stock" in command
+    assert replay.returncode == 1, replay.stderr
+    assert "more than 0 in stock" in replay.stderr
+
+
+@pytest.mark.slow
+def test_the_command_finds_a_module_of_a_package(tmp_path: Path) -> None:
+    """The module ran with `python -m` and has a relative import."""
+    package = tmp_path / "shop"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "limits.py").write_text("MOST = 0\n")
+    source = STOCK.replace("from limits", "from .limits")
+    (package / "stock.py").write_text(f'{source}\nif __name__ == "__main__":\n    test_stock()\n')
+    path = {"PYTHONPATH": str(ROOT)}
+    run = run_program("-m", "shop.stock", at=tmp_path, environment=path)
+    (command,) = re.findall("replay: python (.*)", run.stderr)
+
+    replay = run_program(*shlex.split(command), at=tmp_path, environment=path)
+
+    assert "--world shop.stock:Stock" in command
     assert replay.returncode == 1, replay.stderr
     assert "more than 0 in stock" in replay.stderr
 
@@ -571,6 +648,27 @@ def test_a_rule_that_would_not_be_awaited(name: str) -> None:
 
     with pytest.raises(TypeError, match=rf"^{name} must be a plain function, got the coroutine"):
         type("Awaits", (Quiet,), {name: rule})
+
+
+@pytest.mark.parametrize("name", ["setup", "finish"])
+def test_a_method_that_could_not_be_awaited(name: str) -> None:
+    """The class is refused; the run would fail and not name the method."""
+
+    def plain(_: World) -> None:
+        """Do nothing."""
+
+    with pytest.raises(TypeError, match=rf"^{name} must be a coroutine function, got <function"):
+        type("Plain", (Quiet,), {name: plain})
+
+
+def test_a_step_that_would_not_run() -> None:
+    """A generator function is refused, because the call of a step would run nothing."""
+
+    async def walk(_: World) -> AsyncIterator[int]:
+        yield 1
+
+    with pytest.raises(TypeError, match=r"^a step must be a plain or a coroutine function, got"):
+        step(walk)
 
 
 @pytest.mark.parametrize("weight", [0, 1001])

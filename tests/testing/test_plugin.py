@@ -475,6 +475,30 @@ def test_it(virtual_clock):
     result.stdout.fnmatch_lines(["*@pytest.mark.virtual_time*"])
 
 
+def test_the_virtual_clock_serves_hypothesis_and_wider_fixtures(pytester: pytest.Pytester) -> None:
+    """The fixture has no state, so that each example of a test and each scope may share it."""
+    pytester.makepyfile(
+        """
+import pytest
+from hypothesis import given, strategies
+
+@pytest.fixture(scope="module")
+def clock(virtual_clock):
+    return virtual_clock
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@given(seconds=strategies.integers(1, 1000))
+async def test_it(clock, virtual_clock, seconds):
+    before = clock.time()
+    await virtual_clock.advance(seconds)
+    assert clock.time() == before + seconds
+"""
+    )
+
+    run(pytester, *ASYNCIO).assert_outcomes(passed=1)
+
+
 def test_the_virtual_clock_needs_a_running_loop(pytester: pytest.Pytester) -> None:
     """A plain test without a loop gets an error with the mark to use."""
     pytester.makepyfile("def test_it(virtual_clock):\n    virtual_clock.time()\n")

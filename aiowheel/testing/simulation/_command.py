@@ -28,16 +28,28 @@ def command_of(run: Run) -> str:
 
 def name_of(world: type[World]) -> str:
     """Return the name under which `world_named` finds the class."""
-    address = f"{world.__module__}:{world.__qualname__}"
+    module = _name_of_module(world.__module__)
+    address = f"{module}:{world.__qualname__}"
     for name, known in WORLDS.items():
         if known == address:
             return name
     file = getattr(sys.modules.get(world.__module__), "__file__", None)
-    if file is not None and not _can_be_imported(world.__module__):
+    if file is not None and not _can_be_imported(module):
         path = Path(file)
         shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         return f"{shown}:{world.__qualname__}"
     return address
+
+
+def _name_of_module(module: str) -> str:
+    """Return the name under which another process imports a module that may run with `python -m`.
+
+    A `__main__.py` keeps its name, because it is loaded as a file: it may explore the world as soon
+    as it is imported.
+    """
+    spec = sys.modules[module].__spec__ if module == "__main__" else None
+    is_in_package = spec is not None and spec.parent and not spec.name.endswith(".__main__")
+    return spec.name if spec is not None and is_in_package else module
 
 
 def _can_be_imported(module: str) -> bool:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine, Generator
 from concurrent.futures import Executor
 from functools import partial
+from itertools import count
 from random import Random
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeAlias, TypeVar, TypeVarTuple
 
 from aiowheel._types import Delay
 from aiowheel._units import FOREVER, delay_to_ns
@@ -24,6 +25,7 @@ from aiowheel.testing.simulation._other_thread import call_in_other_thread
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+_Coroutine: TypeAlias = Coroutine[Any, Any, T] | Generator[Any, None, T]
 
 _MOST_TURNS = 50_000
 _MOST_TURNS_PER_STEP = 1_000
@@ -31,6 +33,32 @@ _LATE = 0.1  # the share of timers that fire late
 _LATEST_NS = (1, 1_000, 999_999, 1_000_000, 17_000_000)
 #: Seconds that a job of an executor takes.
 _JOB_SECONDS = (0.0, 0.0001, 0.01, 2.0)
+
+
+class _NumberedFuture(asyncio.Future[T]):
+    """A future with a number as its hash.
+
+    asyncio keeps futures and tasks in sets, for example in `wait` and `TaskGroup`. The order of a
+    set depends on the hashes, and the hash of a plain future is its address in memory.
+    """
+
+    def __init__(self, *, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = number  # before the base class, which adds a task to a set
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _NumberedTask(asyncio.Task[T]):
+    """A task with a number as its hash; see `_NumberedFuture`."""
+
+    def __init__(self, coroutine: _Coroutine[T], *, number: int, **kwargs: Any) -> None:
+        self._number = number
+        super().__init__(coroutine, **kwargs)
+
+    def __hash__(self) -> int:
+        return self._number
 
 
 class SimulationLoop(VirtualClockEventLoop):
@@ -67,6 +95,17 @@ class SimulationLoop(VirtualClockEventLoop):
         self._kinds = frozenset(kinds)
         self._failure: BaseException | None = None
         self._most_turns = _MOST_TURNS
+        self._numbers = count()
+        self.set_task_factory(self._new_task)
+
+    def _new_task(
+        self, _: asyncio.AbstractEventLoop, coroutine: _Coroutine[T], **kwargs: Any
+    ) -> _NumberedTask[T]:
+        return _NumberedTask(coroutine, number=next(self._numbers), loop=self, **kwargs)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Return a future whose place in a set is the same in each repetition of the run."""
+        return _NumberedFuture(number=next(self._numbers), loop=self)
 
     def expect(self, steps: int) -> None:
         """Make a run of so many steps fail after 1,000 turns a step, or 50,000 for few steps.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
+from inspect import iscoroutinefunction
 from random import Random
 from typing import Any, ClassVar, TypeVar, overload
 
-from aiowheel._arguments import checked_int
-from aiowheel._callbacks import plain_callback
+from aiowheel._arguments import checked_int, safe_repr
+from aiowheel._callbacks import called_or_awaited, plain_callback
 from aiowheel._types import Delay
 from aiowheel.errors import InjectedError
 from aiowheel.testing.simulation._faults import COMMON_FAULTS, Victims
@@ -21,8 +22,9 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
 _WEIGHT = "_simulation_weight"
-#: The methods that a run calls without awaiting them.
+#: The methods that a run calls without awaiting them, and those that it awaits.
 _PLAIN = ("check", "idle", "strike", "closed", "state")
+_AWAITED = ("setup", "finish")
 
 
 @overload
@@ -42,11 +44,13 @@ def step(method: F | None = None, *, weight: int = 1) -> F | Callable[[F], F]:
 
     Raises:
         ValueError: *weight* is out of range.
-        TypeError: *weight* is not an integer.
+        TypeError: *weight* is not an integer, or the method is a generator function, of which a
+            call runs nothing.
     """
     times = checked_int("weight", weight, 1, 1000)
 
     def mark(function: F) -> F:
+        called_or_awaited("a step", function)
         setattr(function, _WEIGHT, times)
         return function
 
@@ -75,7 +79,7 @@ class World:
 
     Raises:
         TypeError: A subclass defines `check`, `idle`, `strike`, `closed` or `state` as a coroutine
-            function, which would not be awaited.
+            function, which would not be awaited, or `setup` or `finish` as another function.
 
     Attributes:
         faults: The kinds of faults that may happen. A world may add its own kinds, which it injects
@@ -104,6 +108,9 @@ class World:
         super().__init_subclass__(**kwargs)
         for name in _PLAIN:
             plain_callback(name, getattr(cls, name), "await in a step or in finish")
+        for name in _AWAITED:
+            if not iscoroutinefunction(method := getattr(cls, name)):
+                raise TypeError(f"{name} must be a coroutine function, got {safe_repr(method)}")
         found: dict[str, int] = {}
         for owner in reversed(cls.__mro__):
             for name, value in vars(owner).items():
