@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import cache, partial, wraps
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, unwrap
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -25,10 +25,13 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 MARK = "virtual_time"
 _CHOOSER = "aiowheel-loop-chooser"
 _AIOHTTP = "aiohttp.pytest_plugin"
+#: The tests of the session for which `choose_loops` was called, without their parameters.
+_CHOSEN = pytest.StashKey[set[str]]()
 
 
 def choose_loops(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
     """Run a marked test on virtual loops, under anyio's plugin or pytest-asyncio."""
+    metafunc.config.stash.setdefault(_CHOSEN, set()).add(metafunc.definition.nodeid)
     if "anyio_backend" in metafunc.fixturenames:
         if pytest.version_tuple < (8,):  # before, a plugin cannot parametrize the fixture again
             _refuse(metafunc.definition, "needs pytest 8.0 or later under anyio's plugin")
@@ -78,6 +81,19 @@ def refuse_test_case(item: pytest.Item) -> None:
             "cannot change the loop of unittest's IsolatedAsyncioTestCase; write the test as a "
             "function, or drop the mark and set loop_factory = VirtualClockEventLoop in the class "
             "(Python 3.13 or later)",
+        )
+
+
+def refuse_late_mark(item: pytest.Item) -> None:
+    """Fail an async test whose mark was added after its loop was chosen."""
+    if not isinstance(item, pytest.Function) or not iscoroutinefunction(unwrap(item.obj)):
+        return
+    test = f"{item.parent.nodeid}::{item.originalname}" if item.parent else item.nodeid
+    if test not in item.config.stash.get(_CHOSEN, ()):
+        _refuse(
+            item,
+            "has no effect in pytest.param or by add_marker, because the loop is chosen before; "
+            "put the mark on the test, its class or its module",
         )
 
 

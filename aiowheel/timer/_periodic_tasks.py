@@ -109,7 +109,14 @@ class PeriodicTasks:
     def _open(self, loop: AbstractEventLoop) -> None:
         if not self._ended:
             self._stop = Event()  # an event belongs to the loop in which it was awaited
-        self._host = loop.create_task(self._serve(), name="aiowheel-periodic", context=Context())
+        coroutine = self._serve()
+        try:
+            # Without options, because a task factory may have none.
+            self._host = Context().run(loop.create_task, coroutine)
+        except BaseException:
+            coroutine.close()  # otherwise Python warns that it was never awaited
+            raise
+        self._host.set_name("aiowheel-periodic")
         self._host.add_done_callback(self._on_done)
 
     async def _serve(self) -> None:

@@ -290,8 +290,8 @@ class Timer:
         tasks = cast(PeriodicTasks, self._tasks)
         schedule = Schedule(driver, period, missed, jitter, first)
         periodic = Periodic(driver, tasks, schedule, fn, args)
-        periodic.arm()
         tasks.prepare(fn)
+        periodic.arm()
         return periodic
 
     # --- waiting ----------------------------------------------------------------------------

@@ -708,6 +708,38 @@ def test_a_wrong_option(words: list[str], text: str, capsys: pytest.CaptureFixtu
     assert printed.out == ""
 
 
+def test_the_program_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The status is not that of a broken rule."""
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("aiowheel.testing.simulation.__main__.explore", interrupt)
+
+    assert main(["--world", "timer"]) == 130
+    assert capsys.readouterr().err == "simulation: interrupted\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_the_output_cannot_be_written() -> None:
+    """The status is not that of a broken rule, and the error is one line."""
+    with Path("/dev/full").open("w") as full:
+        run = subprocess.run(
+            [sys.executable, "-m", "aiowheel.testing.simulation", "--world", "timer", "--seeds=1"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            cwd=ROOT,
+        )
+
+    assert run.returncode == 2
+    assert run.stderr.splitlines()[-1] == "simulation: [Errno 28] No space left on device"
+    assert "Traceback" not in run.stderr
+
+
 @pytest.mark.parametrize("name", ["nothing", "nothing:World", "tests/none.py:World", "json:loads"])
 def test_a_wrong_world(name: str) -> None:
     """The call raises one clear error."""

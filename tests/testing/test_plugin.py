@@ -499,6 +499,55 @@ async def test_it(clock, virtual_clock, seconds):
     run(pytester, *ASYNCIO).assert_outcomes(passed=1)
 
 
+@pytest.mark.parametrize(("plugin", "mark"), [(ASYNCIO, "asyncio"), (ANYIO, "anyio")])
+def test_a_mark_that_comes_too_late(
+    plugin: tuple[str, ...], mark: str, pytester: pytest.Pytester
+) -> None:
+    """The test fails instead of running on the real clock, with what to do."""
+    pytester.makeconftest(
+        """
+import pytest
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "added" in item.name:
+            item.add_marker(pytest.mark.virtual_time)
+"""
+    )
+    pytester.makepyfile(
+        f"""
+import asyncio
+import pytest
+
+pytestmark = pytest.mark.{mark}
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+class TestIt:
+    @pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.virtual_time)])
+    async def test_param(self, n):
+        assert n == 1
+
+async def test_added():
+    raise AssertionError
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.virtual_time)])
+async def test_marked_in_time(n):
+    await asyncio.sleep(3600)
+"""
+    )
+
+    result = run(pytester, *plugin)
+
+    assert result.parseoutcomes()["passed"] == 3
+    assert sum(result.parseoutcomes().get(each, 0) for each in ("failed", "errors")) == 2
+    text = "mark virtual_time has no effect in pytest.param or by add_marker"
+    result.stdout.fnmatch_lines_random([f"*TestIt::test_param*2*{text}*", f"*test_added*{text}*"])
+
+
 def test_the_virtual_clock_needs_a_running_loop(pytester: pytest.Pytester) -> None:
     """A plain test without a loop gets an error with the mark to use."""
     pytester.makepyfile("def test_it(virtual_clock):\n    virtual_clock.time()\n")

@@ -710,6 +710,49 @@ async def test_runs_begin_at_once_where_tasks_are_eager(until: Until) -> None:
         asyncio.get_running_loop().set_task_factory(None)
 
 
+async def test_a_task_factory_may_have_only_the_two_old_parameters(until: Until) -> None:
+    """The task group and the coroutines start without options; uvloop passes some anyway."""
+    names: list[str] = []
+
+    async def work() -> None:
+        task = asyncio.current_task()
+        names.extend(each.get_name() for each in asyncio.all_tasks() if each is not task)
+
+    def make(loop: asyncio.AbstractEventLoop, coro: Any) -> asyncio.Task[Any]:
+        return asyncio.Task(coro, loop=loop)
+
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(make)
+    try:
+        async with Timer() as timer:
+            timer.every(60, work, first=0)
+            await until(lambda: names)
+    finally:
+        loop.set_task_factory(None)
+
+    assert "aiowheel-periodic" in names
+
+
+async def test_a_task_group_that_cannot_start_leaves_no_call() -> None:
+    """The error of the task factory reaches the caller, and no call is pending without a handle."""
+
+    def refuse(*_: object, **__: object) -> asyncio.Task[Any]:
+        raise RuntimeError("no more tasks")
+
+    async def work() -> None:
+        pass
+
+    async with Timer() as timer:
+        asyncio.get_running_loop().set_task_factory(refuse)
+        try:
+            with pytest.raises(RuntimeError, match="no more tasks"):
+                timer.every(60, work)
+        finally:
+            asyncio.get_running_loop().set_task_factory(None)
+
+        assert timer.statistics().pending == 0
+
+
 async def test_a_refused_schedule_leaves_no_task() -> None:
     """No coroutine runs for a refused job."""
 

@@ -35,7 +35,12 @@ class Options:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; return 0 if no rule was broken, 1 if one was, 2 for bad arguments."""
+    """Run the program and return its exit status.
+
+    Returns:
+        0: no rule was broken. 1: a rule was broken. 2: an argument is wrong, or the output cannot
+        be written. 130: interrupted.
+    """
     options = _parsed(arguments)
     try:
         names = [each for name in options.worlds or ["all"] for each in _expanded(name)]
@@ -48,9 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise BadInputError("--seed needs one --world")
             return _replay(world, options.seed, steps, faults)
         return _explore_all(worlds, options, steps, faults)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OSError) as error:
         print(f"simulation: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("simulation: interrupted", file=sys.stderr)
+        return 130
 
 
 def _parsed(arguments: Sequence[str] | None) -> Options:
