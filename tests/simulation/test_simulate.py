@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Hashable, Iterable, Mapping
+from collections.abc import AsyncIterator, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -307,21 +307,33 @@ def test_the_command_finds_a_world_in_a_folder_of_tests(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_finds_a_module_of_a_package(tmp_path: Path) -> None:
-    """The module ran with `python -m` and has a relative import."""
-    package = tmp_path / "shop"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "limits.py").write_text("MOST = 0\n")
+@pytest.mark.parametrize(
+    ("package", "at", "words", "world"),
+    [
+        ("shop", ".", ("-m", "shop.test_stock"), "shop/test_stock.py"),
+        ("shop", "shop", ("-m", "pytest", "-q", "test_stock.py"), "test_stock.py"),
+        ("src/shop", ".", ("-m", "pytest", "-q", "src/shop"), "src/shop/test_stock.py"),
+    ],
+    ids=["run as a module", "tests in a package", "src layout"],
+)
+def test_the_command_finds_a_module_of_a_package(
+    package: str, at: str, words: Sequence[str], world: str, tmp_path: Path
+) -> None:
+    """The module has a relative import, and another process looks for it in other folders."""
+    folder = tmp_path / package
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "limits.py").write_text("MOST = 0\n")
     source = STOCK.replace("from limits", "from .limits")
-    (package / "stock.py").write_text(f'{source}\nif __name__ == "__main__":\n    test_stock()\n')
+    source += '\nif __name__ == "__main__":\n    test_stock()\n'
+    (folder / "test_stock.py").write_text(source)
     path = {"PYTHONPATH": str(ROOT)}
-    run = run_program("-m", "shop.stock", at=tmp_path, environment=path)
-    (command,) = re.findall("replay: python (.*)", run.stderr)
+    run = run_program(*words, at=tmp_path / at, environment=path)
+    (command,) = set(re.findall("replay: python (.*)", run.stdout + run.stderr))
 
-    replay = run_program(*shlex.split(command), at=tmp_path, environment=path)
+    replay = run_program(*shlex.split(command), at=tmp_path / at, environment=path)
 
-    assert "--world shop.stock:Stock" in command
+    assert f"--world {Path(world)}:Stock" in command
     assert replay.returncode == 1, replay.stderr
     assert "more than 0 in stock" in replay.stderr
 
@@ -362,6 +374,21 @@ class Hangs(Quiet):
     async def setup(self) -> None:
         """Start the task."""
         self.spawn(_wait_endlessly(), "waiting")
+
+
+class HidesItsError(Quiet):
+    """A client that fails while another one waits for it."""
+
+    async def setup(self) -> None:
+        """Start both."""
+        self.ready = asyncio.Event()
+        self.spawn(self.prepare({}), "prepares")
+        await self.ready.wait()
+
+    async def prepare(self, settings: dict[str, int]) -> None:
+        """Fail before the other one may continue."""
+        await asyncio.sleep(settings["no such key"])
+        self.ready.set()
 
 
 class Spins(Quiet):
@@ -454,8 +481,9 @@ class FailsWhileItCloses(Quiet):
         (FailsAsATestInTheEnd, pytest.fail.Exception, "closed"),
         (FailsWhileItCloses, KeyError, "closing"),
         (Hangs, VirtualDeadlockError, "waiting"),
+        (HidesItsError, KeyError, "no such key"),
         (Spins, AssertionError, "turns of the loop"),
-        (LeavesATask, AssertionError, "1 tasks are left at the end: ['forgotten']"),
+        (LeavesATask, AssertionError, "not ended at the end: 1\n  forgotten in _wait"),
         (FailsInACallback, IndexError, "pop from empty list"),
         (FailsInATask, KeyError, ""),
         (FailsInTheEnd, AssertionError, ""),
@@ -467,6 +495,33 @@ def test_the_general_rules(world: type[World], kind: type[BaseException], text: 
 
     assert type(error) is kind
     assert text in str(error)
+
+
+class Searches(Quiet):
+    """A client that leaves an asynchronous generator before its end."""
+
+    @step
+    def search(self) -> None:
+        """Start the client."""
+        self.spawn(self.first(), "search")
+
+    async def first(self) -> None:
+        """Take one number; the loop closes the generator later."""
+        async for _ in self.numbers():
+            break
+
+    async def numbers(self) -> AsyncIterator[int]:
+        """Count slowly."""
+        for number in range(10):
+            await asyncio.sleep(1)
+            yield number
+
+
+def test_a_generator_that_was_left_is_closed_before_the_end() -> None:
+    """The task in which the loop closes it is not one of the world's."""
+    errors = [simulate(Searches, seed=seed, steps=5).error for seed in range(10)]
+
+    assert errors == [None] * 10
 
 
 # --- what a world can do --------------------------------------------------------------------

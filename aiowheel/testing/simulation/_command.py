@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from operator import attrgetter
 from pathlib import Path
 
@@ -27,40 +27,24 @@ def command_of(run: Run) -> str:
 
 
 def name_of(world: type[World]) -> str:
-    """Return the name under which `world_named` finds the class."""
-    module = _name_of_module(world.__module__)
-    address = f"{module}:{world.__qualname__}"
+    """Return the name under which `world_named` finds the class in the current folder."""
+    address = f"{world.__module__}:{world.__qualname__}"
     for name, known in WORLDS.items():
         if known == address:
             return name
-    file = getattr(sys.modules.get(world.__module__), "__file__", None)
-    if file is not None and not _can_be_imported(module):
-        path = Path(file)
-        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-        return f"{shown}:{world.__qualname__}"
-    return address
+    path = Path(getattr(sys.modules.get(world.__module__), "__file__", None) or "")
+    if path.suffix != ".py" or _is_found_here(world.__module__, path):
+        return address
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f"{shown}:{world.__qualname__}"
 
 
-def _name_of_module(module: str) -> str:
-    """Return the name under which another process imports a module that may run with `python -m`.
+def _is_found_here(module: str, path: Path) -> bool:
+    """Return whether `python -m` in the current folder finds the module of a package.
 
-    A `__main__.py` keeps its name, because it is loaded as a file: it may explore the world as soon
-    as it is imported.
+    The present process may find more: pytest changes its `sys.path`.
     """
-    spec = sys.modules[module].__spec__ if module == "__main__" else None
-    is_in_package = spec is not None and spec.parent and not spec.name.endswith(".__main__")
-    return spec.name if spec is not None and is_in_package else module
-
-
-def _can_be_imported(module: str) -> bool:
-    """Return whether `python -m` in the current folder finds the module."""
-    if "." not in module:
-        # pytest puts the folder of a test file on sys.path, where another process does not look.
-        return hasattr(sys.modules[module], "__path__")
-    try:
-        return find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
+    return "." in module and path == Path.cwd().joinpath(*module.split(".")).with_suffix(".py")
 
 
 def world_named(name: str) -> type[World]:
@@ -87,12 +71,19 @@ def world_named(name: str) -> type[World]:
 
 
 def _module_of_file(path: Path) -> object:
-    spec = spec_from_file_location(path.stem, path)
+    """Run a file as the module that it is, in its package if the folder is one."""
+    folder, names = path.absolute().parent, [path.stem]
+    while (folder / "__init__.py").exists():
+        folder, names = folder.parent, [folder.name, *names]
+    name = ".".join(names)
+    spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
+    sys.path.append(str(folder))  # the file may import its neighbours
+    if spec.parent:
+        import_module(spec.parent)
     module = module_from_spec(spec)
-    sys.modules[path.stem] = module
-    sys.path.append(str(path.parent))  # the file may import its neighbours
+    sys.modules[name] = module
     with suppress(SimulationFailedError):  # of a call of `explore` below the classes
         spec.loader.exec_module(module)
     return module

@@ -155,6 +155,8 @@ class SimulationLoop(VirtualClockEventLoop):
 
     def _on_idle(self) -> Events:
         """Move the clock to the next deadline, or to a drawn time after it."""
+        if self._failure is not None:
+            return []  # `_process_events` raises it; it may be the reason why all tasks wait
         due = self._agenda.next_due()
         if due is not None and due <= self._now_ns:
             return []  # `_process_events` queues the timer
