@@ -107,8 +107,16 @@ class Siblings:
         finally:
             writer.close()
 
-    async def ask_all(self, question: Json, seconds: float) -> dict[str, Json]:
-        """Return the first answer of each process that answers within *seconds*, by name."""
+    async def ask_all(
+        self, question: Json, seconds: float, *, only: str | None = None
+    ) -> dict[str, Json]:
+        """Return the first answer of each process that answers within *seconds*, by name.
+
+        Args:
+            question: The question.
+            seconds: How long to wait for the slowest process.
+            only: The only process to ask; default: all of them.
+        """
 
         async def first(name: str) -> Json | None:
             with contextlib.suppress(OSError, TimeoutError, ValueError):
@@ -120,7 +128,7 @@ class Siblings:
                         return answer
             return None
 
-        names = self.names()
+        names = [name for name in self.names() if only in {None, name}]
         answers = await asyncio.gather(*(first(name) for name in names))
         found: Iterable[tuple[str, Json | None]] = zip(names, answers, strict=True)
         return {name: answer for name, answer in found if answer is not None}

@@ -68,6 +68,24 @@ async def test_a_sibling_that_does_not_answer_is_left_out(tmp_path: Path) -> Non
         assert await one.ask_all({"ask": "silence"}, 0.2) == {}
 
 
+async def test_a_question_for_one_process_does_not_reach_the_others(tmp_path: Path) -> None:
+    """The answer of a healthy process must not wait for a blocked one."""
+
+    def reach(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.append(writer)
+
+    reached: list[asyncio.StreamWriter] = []
+    with sibling(tmp_path / "f", "one") as one, sibling(tmp_path / "f", "two"):
+        async with await asyncio.start_unix_server(reach, tmp_path / "f" / "blocked.sock"):
+            found = [
+                list(await one.ask_all({"ask": "name"}, 30, only=name))
+                for name in ("one", "two", "three")
+            ]
+
+    assert found == [["one"], ["two"], []]
+    assert reached == []
+
+
 async def test_an_answer_ends_where_the_transport_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

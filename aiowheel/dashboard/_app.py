@@ -282,20 +282,18 @@ class Dashboard:
             await _answer(send, 400, f"{names}, got {scope['query_string']!r}\n".encode())
             return
         question = {"ask": kind, "purgatory": purgatory, "text": text}
-        found = await self._ask_all(question, _parameter(scope, "process") or "")
+        found = await self._ask(question, _parameter(scope, "process") or None)
         if found:
             await _answer(send, 200, _as_bytes(found), (b"content-type", b"application/json"))
         else:
             await _answer(send, 404, f"there is no purgatory {purgatory!r}\n".encode())
 
-    async def _ask_all(self, question: Json, process: str) -> Json:
-        siblings = self._siblings
-        if siblings is None:
+    async def _ask(self, question: Json, process: str | None) -> Json:
+        """Ask *process*, or all processes: one that is blocked delays the answer of all."""
+        if self._siblings is None:
             return await self._answer_own(question)
-        answers = await siblings.ask_all(question, _ANSWER_SECONDS)
-        return merged_answers(
-            {name: each for name, each in answers.items() if process in {"", name}}
-        )
+        answers = await self._siblings.ask_all(question, _ANSWER_SECONDS, only=process)
+        return merged_answers(answers)
 
     async def _answer_own(self, question: Json) -> Json:
         async with self._searching:
