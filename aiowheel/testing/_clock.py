@@ -30,7 +30,10 @@ class VirtualClock:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            raise NotVirtualError(f"no event loop is running; {_REMEDY}") from None
+            raise NotVirtualError(
+                "no event loop is running; use the clock in a coroutine, which may be that of an "
+                f"async fixture, and {_REMEDY}"
+            ) from None
         if isinstance(loop, VirtualClockEventLoop):
             return loop
         if type(loop).__module__.partition(".")[0] in {"uvloop", "winloop"}:

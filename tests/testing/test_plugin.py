@@ -555,7 +555,9 @@ def test_the_virtual_clock_needs_a_running_loop(pytester: pytest.Pytester) -> No
     result = run(pytester, *ASYNCIO)
 
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*NotVirtualError: no event loop is running; run the test on*"])
+    result.stdout.fnmatch_lines(
+        ["*NotVirtualError: no event loop is running; use the clock in a coroutine, *run the *"]
+    )
 
 
 def test_anyio_runs_marked_tests_on_virtual_time(pytester: pytest.Pytester) -> None:
