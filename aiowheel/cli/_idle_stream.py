@@ -122,6 +122,8 @@ def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream | IdleTa
     out = on_this_machine(options.out, "")
     checkpoint = checkpoint_of(options.limits.checkpoint, options.out)
     check_places(folder, out, checkpoint)
+    for name in ("events", "rejects"):
+        check_apart(options.touches, {"--out": inside(options.out, name)}, are_replaced=False)
     find_java()  # reports a missing Java before any folder is created
     make_folder(out)
     return IdleStream(

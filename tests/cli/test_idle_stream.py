@@ -20,6 +20,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run each test in a folder with a watched folder and a file."""
     monkeypatch.chdir(tmp_path)
     Path("in").mkdir()
+    Path("rejects").mkdir()
     Path("a.csv").write_text("key,t\nk,1\n")
 
 
@@ -38,6 +39,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["in", "--stream", "--batch-interval", "2d"], "must be 0 s to 86400 s, got 2d"),
         (["in", "--stream", "--key", ""], "--key must be the name of a column, got none"),
         (["in", "--stream", "--out", "in/out"], "must be outside the watched folder, got in/out"),
+        (["rejects", "--stream", "--out", "."], "--out must be outside the tables that are read"),
         (["in", "--stream", "--checkpoint", "in"], "--checkpoint must be outside the watched"),
         (["in", "--stream", "--out", "a.csv"], "--out must be a folder, got a.csv: a.csv"),
         (["in", "--stream", "--earliest", "9", "--latest", "8"], "--earliest must be at most 8"),

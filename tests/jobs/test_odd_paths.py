@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from aiowheel.cli import run
 from aiowheel.jobs.operations.batch import run_purgatory
 from aiowheel.jobs.operations.files import write_events, write_operations
 from aiowheel.jobs.operations.schemas import OUTCOMES
@@ -101,3 +102,21 @@ def test_a_query_reads_its_own_folders(spark: "SparkSession", tmp_path: Path) ->
     assert result.operations == 3
     assert_nothing_lost(asdict(result), out, 5)
     assert sorted(tuple(row.values()) for row in found) == ENDINGS
+
+
+@pytest.mark.usefixtures("one_session")
+def test_a_stream_checks_the_columns_of_a_relative_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The names of Spark's files have no `..`; without the check, Spark would misread the times."""
+    write_tables(tmp_path, "own")
+    file = tmp_path / "operations" / "1.parquet"
+    created = pa.array([1], pa.timestamp("us"))
+    pq.write_table(pa.table({"id": ["x"], "keys": [["a"]], "created": created}), file)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    places = ["../operations", "../events", "--out", "../out"]
+    assert run(["purgatory", *places, "--stream", "--once"]) == 2
+
+    assert f"{file}: column created must be int64, got timestamp" in capsys.readouterr().err

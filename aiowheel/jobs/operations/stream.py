@@ -6,6 +6,7 @@ is late.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -247,8 +248,9 @@ class PurgatoryStream:
         ):
             folder = local_path(str(place))
             if form is Format.PARQUET and folder is not None:
+                watched = os.path.normpath(folder.absolute())  # Spark's names have no `..` either
                 for file in map(Path, files):
-                    if file.is_relative_to(folder.absolute()):
+                    if file.is_relative_to(watched):
                         check_parquet_file(file, schema)
 
     def _write(self, spark: SparkSession, decided: Decided) -> Callable[[DataFrame, int], None]:
