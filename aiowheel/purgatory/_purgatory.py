@@ -399,7 +399,9 @@ class Purgatory(OperationOwner):
 
         A call during a check or `advance` is queued and returns 0: it runs at the end of that
         call, so that nested calls need no recursion. A call inside an `on_complete` that a timeout,
-        a force or `watch` runs is not queued, unless that happens during a check.
+        a force or `watch` runs is not queued, unless that happens during a check. A call with
+        *budget* during a check or `advance` returns 0 as well, but it begins in the next turn of
+        the loop, after all queued calls, so that the running call does not become longer.
 
         Args:
             key: The watch key. If no operation watches it, the call returns 0.

@@ -152,19 +152,22 @@ async def test_closing_between_slices(running: Purgatory, drain: Drain) -> None:
 async def test_a_sliced_check_from_within_a_check_comes_later(
     running: Purgatory, until: Until
 ) -> None:
-    """It runs on a later turn, so that the running check keeps its time limit."""
+    """It runs on a later turn, after the queued checks, so that the running check ends in time."""
     gates = watch_many(running, 3)
     nested: list[int] = []
 
     class Outer(Gate):
         def on_complete(self) -> None:
             nested.append(running.check_and_complete("k", budget=1))
+            nested.append(running.check_and_complete("other"))
 
-    outer = Outer()
+    outer, other = Outer(), Gate()
     running.try_complete_else_watch(outer, ["o"])
-    outer.open = True
+    running.try_complete_else_watch(other, ["other"])
+    outer.open = other.open = True
     running.check_and_complete("o")
-    assert (nested, gates[0].is_completed()) == ([0], False)
+    assert (nested, gates[0].is_completed()) == ([0, 0], False)
+    assert other.is_completed()
     await until(lambda: all(gate.is_completed() for gate in gates))
 
 
