@@ -72,6 +72,7 @@ _new_context: Final = Context
 _evaluate: Final = evaluate
 _complete: Final = complete
 _MOST: Final = FOREVER - 1  # as a count FOREVER stands for no limit
+_EVERY_KEY: Final = object()  # a default, because None is a legal key
 _MODES: Final = ("all", "any")
 _DRAINS: Final = ("expire", "cancel", "wait")
 #: Advice for a condition that is a coroutine function.
@@ -965,9 +966,9 @@ class Purgatory(OperationOwner):
         """The number of links between an operation and a key."""
         return self._lists.links + self._counters.links
 
-    def pending(self, key: Hashable = None) -> Iterator[DelayedOperation[Any]]:
+    def pending(self, key: Hashable = _EVERY_KEY) -> Iterator[DelayedOperation[Any]]:
         """Iterate over a snapshot of the pending operations, or of those that wait for *key*."""
-        found = self._operations() if key is None else self._operations_of(key)
+        found = self._operations() if key is _EVERY_KEY else self._operations_of(key)
         return cast("Iterator[DelayedOperation[Any]]", iter(found))
 
     def top_keys(self, count: Count = 10) -> list[tuple[Hashable, int]]:

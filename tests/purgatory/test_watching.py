@@ -569,6 +569,17 @@ def test_pending_lists_operations_by_key(purgatory: Purgatory) -> None:
     assert list(purgatory.pending()) == []
 
 
+def test_none_is_a_key_like_any_other(purgatory: Purgatory) -> None:
+    """`pending(None)` lists the operations under that key, as `cancel_for_key` cancels them."""
+    gate = watched(purgatory, Gate(), None)
+    other = watched(purgatory, Gate(), "other")
+
+    assert list(purgatory.pending(None)) == [gate]
+    assert purgatory.waiters(None) == 1
+    assert purgatory.cancel_for_key(None) == [gate]
+    assert list(purgatory.pending()) == [other]
+
+
 def test_reprs_show_name_state_and_keys(purgatory: Purgatory) -> None:
     """They show name, state and keys."""
     gate = watched(purgatory, Gate(), ("topic", 0))
