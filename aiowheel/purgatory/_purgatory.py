@@ -485,6 +485,9 @@ class Purgatory(OperationOwner):
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation[Any]]:
         """Cancel the operations that wait for *key*, with all their keys; return them.
 
+        An operation of `wait_for` or `wait_until` has the methods of DelayedOperation, but it is
+        not an instance of that class.
+
         Raises:
             ForeignLoopError: Called from another loop or thread.
         """
@@ -967,7 +970,11 @@ class Purgatory(OperationOwner):
         return self._lists.links + self._counters.links
 
     def pending(self, key: Hashable = _EVERY_KEY) -> Iterator[DelayedOperation[Any]]:
-        """Iterate over a snapshot of the pending operations, or of those that wait for *key*."""
+        """Iterate over a snapshot of the pending operations, or of those that wait for *key*.
+
+        An operation of `wait_for` or `wait_until` has the methods of DelayedOperation, but it is
+        not an instance of that class.
+        """
         found = self._operations() if key is _EVERY_KEY else self._operations_of(key)
         return cast("Iterator[DelayedOperation[Any]]", iter(found))
 
@@ -1043,7 +1050,8 @@ class Purgatory(OperationOwner):
         """Return operations that wait for *key*, each with its threshold, or None for a condition.
 
         The result has at most *most* of each kind: the oldest that wait for a condition, and some
-        of those that wait for the counter. O(most).
+        of those that wait for the counter. O(most). An operation of `wait_for` or `wait_until` is
+        not an instance of DelayedOperation, as in `pending`.
         """
         bound = checked_int("most", most, 0, _MOST)
         found: list[tuple[Operation, int | float | None]] = []
