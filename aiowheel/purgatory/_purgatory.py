@@ -809,16 +809,15 @@ class Purgatory(OperationOwner):
                 operation._context = None
                 self.counts.record(operation)
                 deliver(operation, None, error)
+                self._announce_end(operation)
                 raise
         operation._context = None
         self.counts.record(operation)
         delivered = deliver(operation, result, error)
-        if outcome is _FAILED:
-            if not delivered:
-                self._report(operation, error)
-            emit("aiowheel.operation_failed", purgatory=self.name, operation=safe_repr(operation))
-        if self._instruments:
-            self._call_instruments(operation)
+        if outcome is _FAILED and not delivered:
+            self._report(operation, error)
+        if outcome is _FAILED or self._instruments:
+            self._announce_end(operation)
 
     def _leave(self, operation: Operation) -> None:
         self._pending -= 1
@@ -851,7 +850,10 @@ class Purgatory(OperationOwner):
         self.counts.purges += 1
         self._lists.purge()
 
-    def _call_instruments(self, operation: Operation) -> None:
+    def _announce_end(self, operation: Operation) -> None:
+        """Log a failed operation, and call the instruments."""
+        if operation._outcome is _FAILED:
+            emit("aiowheel.operation_failed", purgatory=self.name, operation=safe_repr(operation))
         for instrument in self._instruments:
             try:
                 instrument.operation_finished(self.name, operation)

@@ -375,6 +375,28 @@ def test_an_event_for_a_failed_operation(
         timer.advance(0)
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_operation_that_ends_the_program_is_seen(
+    events: list[structlog.typing.EventDict], timer: ManualTimer, error: type[BaseException]
+) -> None:
+    """Statistics, instruments and the log agree, and the exception still arrives."""
+
+    class Ending(Gate):
+        def on_complete(self) -> None:
+            raise error
+
+    recorder = Recorder()
+    purgatory = Purgatory("room", timer=timer, instruments=[recorder])
+    purgatory.try_complete_else_watch(Ending(1.0), ["k"])
+
+    with pytest.raises(error):
+        timer.advance(1)
+
+    assert purgatory.statistics().failed == 1
+    assert recorder.seen == [("room", "Outcome.FAILED", None, 2)]
+    assert [event["event"] for event in events] == ["aiowheel.operation_failed"]
+
+
 def test_events_are_silent_without_a_configured_logger(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, timer: ManualTimer
 ) -> None:
