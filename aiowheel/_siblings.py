@@ -142,7 +142,7 @@ class Siblings:
     def _leave_out(self, name: str, greeting: bytes) -> NoReturn:
         self._left_out.add(name)
         said = greeting[:_MOST_LOGGED].decode(errors="replace").rstrip()
-        emit("aiowheel.sibling_left_out", process=name, version=__version__, said=said)
+        emit("aiowheel.sibling_left_out", sibling=name, version=__version__, said=said)
         raise ConnectionAbortedError(f"process {name} has another version of aiowheel: {said}")
 
     def _leave(self) -> None:

@@ -158,7 +158,7 @@ async def test_a_process_of_another_version_is_left_out(
 
     assert len(asked) == 2
     (record, _) = caplog.records
-    assert "aiowheel.sibling_left_out process='old'" in record.getMessage()
+    assert "aiowheel.sibling_left_out sibling='old'" in record.getMessage()
     assert "0.0.1" in record.getMessage()
 
 
