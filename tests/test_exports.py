@@ -119,6 +119,39 @@ def test_importing_the_package_loads_no_seldom_used_module() -> None:
     assert loaded.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    ("module", "package", "extras"),
+    [
+        ("client", "httpx", "client"),
+        ("instrumentation.opentelemetry", "opentelemetry", "metrics"),
+        ("instrumentation.prometheus", "prometheus_client", "metrics"),
+        ("integrations.aiohttp", "aiohttp", "aiohttp"),
+        ("integrations.asgi", "starlette", "web"),
+        ("serve", "prometheus_client", "web,metrics"),
+        ("serve", "starlette", "web,metrics"),
+        ("serve", "uvicorn", "web,metrics"),
+        ("trace", "numpy", "trace"),
+        ("trace", "pyarrow", "trace"),
+    ],
+)
+def test_a_module_without_its_package_names_the_extra(
+    module: str, package: str, extras: str
+) -> None:
+    """The error of the import is the command that installs the package."""
+    program = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "from aiowheel.errors import MissingExtraError\n"
+        f"try: import aiowheel.{module}\n"
+        "except MissingExtraError as error: print(error)"
+    )
+
+    printed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=200
+    )
+
+    assert printed.stdout == f"this needs: pip install 'aiowheel[{extras}]'\n"
+
+
 def test_the_help_text_loads_nothing_heavy() -> None:
     """`aiowheel --help` imports typer, but neither Spark nor Arrow."""
     program = (

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from weakref import WeakKeyDictionary
 
-from opentelemetry.metrics import CallbackOptions, Meter, Observation
-
 from aiowheel.durable import DurableTimers
+from aiowheel.errors import MissingExtraError
 from aiowheel.instrumentation._readings import (
     Distribution,
     Number,
@@ -25,6 +24,11 @@ from aiowheel.instrumentation._readings import (
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared import SharedCounters
 from aiowheel.timer import Timer
+
+try:
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation
+except ImportError as error:
+    raise MissingExtraError("metrics") from error
 
 _QUANTILES = (0.5, 0.9, 0.99, 1.0)
 

@@ -9,15 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.registry import Collector
-
 from aiowheel.durable import DurableTimers
+from aiowheel.errors import MissingExtraError
 from aiowheel.instrumentation._readings import (
     DURABLE_DISTRIBUTIONS,
     DURABLE_NUMBERS,
@@ -40,6 +33,17 @@ from aiowheel.instrumentation._readings import (
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared import SharedCounters
 from aiowheel.timer import Histogram, Timer
+
+try:
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        Metric,
+    )
+    from prometheus_client.registry import Collector
+except ImportError as error:
+    raise MissingExtraError("metrics") from error
 
 
 class AiowheelCollector(Collector):

@@ -12,12 +12,10 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, cast, overload
 
-from aiohttp import web
-
 from aiowheel._callbacks import AWAIT_BEFORE, plain_callback
 from aiowheel._types import Delay
 from aiowheel.abc import Instrument
-from aiowheel.errors import AiowheelError, BadInputError
+from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.integrations._jitter import spread
 from aiowheel.integrations._poll import (
     REFUSALS,
@@ -32,6 +30,11 @@ from aiowheel.integrations._version import etag, seen_token, seen_version, versi
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared import CounterStore, SharedCounters
 from aiowheel.timer import Timer
+
+try:
+    from aiohttp import web
+except ImportError as error:
+    raise MissingExtraError("aiohttp") from error
 
 __all__ = ("PURGATORY", "SHARED", "TIMER", "add_wheel", "long_poll", "long_poll_version")
 

@@ -3,11 +3,16 @@
 Needs the extras `web` and `metrics`.
 """
 
-from aiowheel.serve._access import Access as Access
-from aiowheel.serve._app import TopicApp as TopicApp
-from aiowheel.serve._certificate import Certificate as Certificate
-from aiowheel.serve._limits import Limits as Limits
-from aiowheel.serve._server import serve as serve
-from aiowheel.serve._workers import is_worker as is_worker
+from aiowheel.errors import MissingExtraError
+
+try:
+    from aiowheel.serve._access import Access as Access
+    from aiowheel.serve._app import TopicApp as TopicApp
+    from aiowheel.serve._certificate import Certificate as Certificate
+    from aiowheel.serve._limits import Limits as Limits
+    from aiowheel.serve._server import serve as serve
+    from aiowheel.serve._workers import is_worker as is_worker
+except ImportError as error:
+    raise MissingExtraError("web,metrics") from error
 
 __all__ = ("Access", "Certificate", "Limits", "TopicApp", "is_worker", "serve")
