@@ -1,6 +1,7 @@
 """The import rules of the package, as tests: a module imports only its own rank or lower ones."""
 
 import ast
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -176,6 +177,15 @@ def test_the_package_has_modules() -> None:
 def test_every_module_has_a_rank() -> None:
     """A new package or module needs a rank before it has code."""
     assert {home_of(path) for path in MODULES} - RANK.keys() == set()
+
+
+def test_the_page_of_the_layers_names_every_rank() -> None:
+    """Its table has every package and module, in the row of its rank."""
+    page = (ROOT / "docs/explanation/layers.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d) \| (.*?) \|", page, re.MULTILINE)
+    named = {name: int(rank) for rank, names in rows for name in re.findall("`(.*?)`", names)}
+
+    assert named == {name: rank for name, rank in RANK.items() if not name.startswith("__")}
 
 
 def test_imports_point_down() -> None:
