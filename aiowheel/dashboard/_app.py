@@ -25,7 +25,7 @@ from aiowheel.dashboard._sample import Sampler, named
 from aiowheel.dashboard._viewers import Viewers
 from aiowheel.dashboard._waiting import Json
 from aiowheel.errors import BadInputError
-from aiowheel.integrations._signals import signal_listener
+from aiowheel.integrations._stop_signals import signal_listener
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Timer
 

@@ -43,7 +43,7 @@ class Rule(ABC):
         """Return the rule as a store keeps it."""
 
 
-class Interval(Rule):
+class FixedInterval(Rule):
     """A fixed number of microseconds between occurrences, independent of time zones."""
 
     def __init__(self, period_us: int) -> None:
@@ -125,7 +125,7 @@ class Cron(Rule):
                 f"got {self.expression!r}: {error}"
             ) from None
 
-    def after(self, us: int, *, occurrence: int | None = None) -> int | None:  # noqa: ARG002 - Interval's
+    def after(self, us: int, *, occurrence: int | None = None) -> int | None:  # noqa: ARG002 - FixedInterval's
         """Return the next occurrence."""
         found = self._elapsed(us) if self._is_elapsed else self._fixed_after(us)
         return found if found is not None and found <= LAST_US else None
@@ -255,7 +255,7 @@ def recurrence_of(rule: object, missed: object) -> Recurrence:
         return Recurrence(rule, word)
     if isinstance(rule, str):
         raise TypeError(f"rule must be a Cron or a number of seconds, got text {safe_repr(rule)}")
-    return Recurrence(Interval(_period_us(rule)), word)
+    return Recurrence(FixedInterval(_period_us(rule)), word)
 
 
 def _period_us(period: object) -> int:
@@ -280,4 +280,4 @@ def recurrence_from(text: str) -> Recurrence:
     if "cron" in content:
         return Recurrence(Cron(content["cron"], tz=content["tz"]), missed)
     period_us = checked_int("every_us", content["every_us"], 1000, FOREVER // 1000)
-    return Recurrence(Interval(period_us), missed)
+    return Recurrence(FixedInterval(period_us), missed)

@@ -14,7 +14,7 @@ from aiowheel._types import Delay
 from aiowheel.abc import Instrument
 from aiowheel.errors import AiowheelError
 from aiowheel.integrations._poll import check_wheel
-from aiowheel.integrations._signals import signal_listener
+from aiowheel.integrations._stop_signals import signal_listener
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared import CounterStore, SharedCounters
 from aiowheel.timer import Timer

@@ -24,7 +24,7 @@ from aiowheel.integrations._poll import (
     check_poll,
     check_retry_after,
 )
-from aiowheel.integrations._shared_poll import News, SharedPoll
+from aiowheel.integrations._shared_poll import PollResult, SharedPoll
 from aiowheel.integrations._version import etag, seen_token, seen_version, version_of
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared import SharedCounters
@@ -229,7 +229,7 @@ async def _shared_version(
     )
     if isinstance(news, Response):
         return news
-    token, changed = cast(News, news)
+    token, changed = cast(PollResult, news)
     if not changed:
         return _nothing_new(token, conditional=seen.conditional)
     found = await poll.read()

@@ -23,7 +23,7 @@ from aiowheel.timer import timeout
 _READ_LIMIT = 5.0  # seconds; a cached counter needs no read, and a working store is much faster
 
 
-class News(NamedTuple):
+class PollResult(NamedTuple):
     """The result of a wait.
 
     Attributes:
@@ -66,7 +66,7 @@ class SharedPoll:
         self._answer = answer
         self._version = version
 
-    async def news(self, seen: str | None, longest: float) -> News:
+    async def news(self, seen: str | None, longest: float) -> PollResult:
         """Wait until *seen* is out of date, for at most *longest* seconds.
 
         Args:
@@ -82,10 +82,10 @@ class SharedPoll:
         if seen is not None:
             try:
                 if not await self._shared.wait_past({self._key: seen}, longest):
-                    return News(seen, changed=False)
+                    return PollResult(seen, changed=False)
             except EpochChangedError:
                 pass  # the store lost its history: the current data is the answer
-        return News(await self._token(), changed=True)
+        return PollResult(await self._token(), changed=True)
 
     async def _token(self) -> str:
         try:

@@ -30,7 +30,7 @@ def version_of(version: Callable[[], object]) -> int:
     return checked_value("version", called("version", version))
 
 
-class Seen(NamedTuple):
+class SeenVersion(NamedTuple):
     """The version that a client has seen.
 
     Attributes:
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
     conditional: bool
 
 
-def seen_version(if_none_match: str | None, since: str | None, current: int) -> Seen:
+def seen_version(if_none_match: str | None, since: str | None, current: int) -> SeenVersion:
     """Read the header `If-None-Match`, or without it the query parameter `since`.
 
     Args:
@@ -57,13 +57,13 @@ def seen_version(if_none_match: str | None, since: str | None, current: int) -> 
     if if_none_match is not None:
         tags = _TAG.findall(if_none_match)
         if if_none_match.strip() == ANY or str(current) in tags:
-            return Seen(current, conditional=True)
-        return Seen(None, conditional=True)
+            return SeenVersion(current, conditional=True)
+        return SeenVersion(None, conditional=True)
     if since is None:
-        return Seen(None, conditional=False)
+        return SeenVersion(None, conditional=False)
     if not _NUMBER.fullmatch(since) or int(since) > GREATEST_VALUE:
         raise BadInputError(f"since must be a number from 0 to 2**63 - 1, got {since[:40]!r}")
-    return Seen(int(since), conditional=False)
+    return SeenVersion(int(since), conditional=False)
 
 
 class SeenToken(NamedTuple):

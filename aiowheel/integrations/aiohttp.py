@@ -25,7 +25,7 @@ from aiowheel.integrations._poll import (
     check_retry_after,
     check_wheel,
 )
-from aiowheel.integrations._shared_poll import News, SharedPoll
+from aiowheel.integrations._shared_poll import PollResult, SharedPoll
 from aiowheel.integrations._version import etag, seen_token, seen_version, version_of
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared import CounterStore, SharedCounters
@@ -236,7 +236,7 @@ async def _shared_version(
     )
     if isinstance(news, web.StreamResponse):
         return news
-    token, changed = cast(News, news)
+    token, changed = cast(PollResult, news)
     if not changed:
         return _nothing_new(token, conditional=seen.conditional)
     found = await poll.read()

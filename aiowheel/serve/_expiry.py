@@ -9,7 +9,7 @@ from aiowheel.serve._topics import Topic, Topics
 from aiowheel.timer import Timer, TimerHandle
 
 
-class Expiry:
+class TopicExpiry:
     """Drops messages of a given age, and removes topics that were unused for as long.
 
     Each topic has two timers: one for its oldest message, and one for its last use.

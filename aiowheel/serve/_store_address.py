@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from aiowheel.errors import BadInputError
 from aiowheel.serve._limits import Limits
-from aiowheel.serve._memory_store import MemoryStore
+from aiowheel.serve._memory_topics import MemoryTopics
 from aiowheel.serve._postgres_topics import PostgresTopics
 from aiowheel.serve._redis_topics import RedisTopics
 from aiowheel.serve._shared_store import SharedStore
@@ -27,7 +27,7 @@ def topic_store(address: str | None, limits: Limits) -> TopicStore:
         MissingExtraError: The store needs a package that is not installed.
     """
     if address is None:
-        return MemoryStore(limits)
+        return MemoryTopics(limits)
     if limits.name_length > LONGEST_NAME:
         text = f"name_length must be at most {LONGEST_NAME} with a store"
         raise BadInputError(f"{text}, got {limits.name_length}")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from aiowheel._events import emit_info
 from aiowheel.errors import StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
-from aiowheel.shared._idle_keys import PARTITIONS, IdleNames
+from aiowheel.shared._idle_names import PARTITIONS, IdleNames
 from aiowheel.shared._store import CounterStore
 from aiowheel.shared._store_clock import StoreClock
 from aiowheel.timer import Timer

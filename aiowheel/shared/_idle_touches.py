@@ -15,7 +15,7 @@ from itertools import islice
 from aiowheel._background import end_task
 from aiowheel.recipes import IdleDetector
 from aiowheel.shared._backoff import Backoff
-from aiowheel.shared._idle_keys import IdleNames, value_at
+from aiowheel.shared._idle_names import IdleNames, value_at
 from aiowheel.shared._idle_statistics import IdleCounts
 from aiowheel.shared._store import CounterStore
 from aiowheel.shared._store_clock import StoreClock

@@ -15,7 +15,7 @@ from itertools import islice
 
 from aiowheel._callbacks import START_A_TASK, refuse_coroutine
 from aiowheel.shared._backoff import Backoff
-from aiowheel.shared._idle_keys import IdleNames, is_discard, time_of
+from aiowheel.shared._idle_names import IdleNames, is_discard, time_of
 from aiowheel.shared._idle_statistics import IdleCounts
 from aiowheel.shared._store import CounterStore
 from aiowheel.shared._store_clock import StoreClock

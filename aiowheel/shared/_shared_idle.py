@@ -11,8 +11,8 @@ from aiowheel._events import emit
 from aiowheel._types import Delay
 from aiowheel._units import checked_seconds
 from aiowheel.errors import IdleDetectorClosedError, StoreUnavailableError
-from aiowheel.shared._idle_keys import IdleNames, is_discard, time_of
 from aiowheel.shared._idle_leases import IdleLeases
+from aiowheel.shared._idle_names import IdleNames, is_discard, time_of
 from aiowheel.shared._idle_statistics import IdleCounts, SharedIdleStatistics
 from aiowheel.shared._idle_touches import Touches
 from aiowheel.shared._idle_watch import IdleWatch

@@ -6,8 +6,8 @@ import pytest
 
 from aiowheel import ManualTimer
 from aiowheel.serve import Limits, TopicApp
-from aiowheel.serve._expiry import Expiry
-from aiowheel.serve._memory_store import MemoryStore
+from aiowheel.serve._expiry import TopicExpiry
+from aiowheel.serve._memory_topics import MemoryTopics
 from aiowheel.serve._topics import Topics
 from aiowheel.testing import VirtualClock
 
@@ -19,10 +19,10 @@ AGE = 100.0
 MANY = 10_000
 
 
-def memory_of(app: TopicApp) -> MemoryStore:
+def memory_of(app: TopicApp) -> MemoryTopics:
     """Return the memory store of an application."""
     store = app._service.store
-    assert isinstance(store, MemoryStore)
+    assert isinstance(store, MemoryTopics)
     return store
 
 
@@ -130,7 +130,7 @@ def test_a_use_at_the_last_moment_is_in_time() -> None:
         topics.remove(name)
         removed.append(name)
 
-    expiry = Expiry(topics, timer, AGE, lambda _name: False, remove)
+    expiry = TopicExpiry(topics, timer, AGE, lambda _name: False, remove)
     expiry.note_published(topics.publish("a", b"1", timer.time()))
     timer.advance(AGE)
     assert removed == []
@@ -149,13 +149,13 @@ def test_a_publish_before_a_late_timer_is_kept() -> None:
     """The topic is due to expire and the timer is late; the message begins a new epoch."""
     timer = ManualTimer(tick=1.0)
     topics = Topics(Limits())
-    expiry = Expiry(topics, timer, AGE, lambda _name: False, topics.remove)
+    expiry = TopicExpiry(topics, timer, AGE, lambda _name: False, topics.remove)
     first = topics.publish("a", b"1", timer.time())
     expiry.note_published(first)
     timer.advance(AGE + 0.5)
     assert topics.get("a") is first
 
-    expiry.note_used("a")  # `MemoryStore.publish` calls this before it publishes
+    expiry.note_used("a")  # `MemoryTopics.publish` calls this before it publishes
     second = topics.publish("a", b"2", timer.time())
     expiry.note_published(second)
 
@@ -170,7 +170,7 @@ def test_a_read_before_a_late_timer_leaves_no_key() -> None:
     """The read finds that the topic has expired, and keeps no idle entry for it."""
     timer = ManualTimer(tick=1.0)
     topics = Topics(Limits())
-    expiry = Expiry(topics, timer, AGE, lambda _name: False, topics.remove)
+    expiry = TopicExpiry(topics, timer, AGE, lambda _name: False, topics.remove)
     expiry.note_published(topics.publish("a", b"1", timer.time()))
     timer.advance(AGE + 0.5)
 

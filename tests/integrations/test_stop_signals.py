@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from aiowheel.integrations._signals import signal_listener
+from aiowheel.integrations._stop_signals import signal_listener
 from aiowheel.integrations.asgi import get_purgatory, long_poll, wheel_lifespan
 
 pytestmark = pytest.mark.one_build

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from aiowheel.purgatory import Purgatory
-from aiowheel.serve._expiry import Expiry
+from aiowheel.serve._expiry import TopicExpiry
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._parameters import Seen
 from aiowheel.serve._topic_store import News, Receipt, Totals, no_topic
@@ -13,7 +13,7 @@ from aiowheel.serve._topics import Topics
 from aiowheel.timer import Timer
 
 
-class MemoryStore:
+class MemoryTopics:
     """A `TopicStore` in memory, whose coroutines never suspend.
 
     The version of each topic is a counter of the purgatory, for which clients wait.
@@ -25,14 +25,16 @@ class MemoryStore:
 
     def __init__(self, limits: Limits) -> None:
         self.topics = Topics(limits)
-        self.expiry: Expiry  # set by `open`
+        self.expiry: TopicExpiry  # set by `open`
         self._seconds = limits.kept_seconds
         self._purgatory: Purgatory
 
     async def open(self, timer: Timer, purgatory: Purgatory) -> None:
         """See `TopicStore`."""
         self._purgatory = purgatory
-        self.expiry = Expiry(self.topics, timer, self._seconds, self._is_waited_for, self._forget)
+        self.expiry = TopicExpiry(
+            self.topics, timer, self._seconds, self._is_waited_for, self._forget
+        )
         self._time = timer.time  # the clock for the age of messages
 
     async def publish(self, name: str, data: bytes) -> Receipt:
@@ -73,7 +75,7 @@ class MemoryStore:
         )
 
     async def aclose(self) -> None:
-        """See `TopicStore`; closing the timer cancels the timers of `Expiry`."""
+        """See `TopicStore`; closing the timer cancels the timers of `TopicExpiry`."""
 
     def _forget(self, name: str) -> None:
         self.topics.remove(name)
