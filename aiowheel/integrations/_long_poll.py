@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from asyncio import Future, ensure_future
-from collections.abc import Awaitable, Callable, Hashable, Iterable
-from http import HTTPStatus
-from typing import Any, cast, overload
+from asyncio import Future
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, overload
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive
 
-from aiowheel._callbacks import AWAIT_BEFORE, plain_callback
 from aiowheel._types import Delay
-from aiowheel.errors import BadInputError
+from aiowheel.integrations._exchange import Exchange
 from aiowheel.integrations._hangup import done_before
 from aiowheel.integrations._jitter import spread
-from aiowheel.integrations._poll import (
-    CLIENT_CLOSED_REQUEST,
-    REFUSALS,
-    Poll,
-    called,
-    check_poll,
-    check_retry_after,
-)
-from aiowheel.integrations._shared_poll import PollResult, SharedPoll
-from aiowheel.integrations._version import etag, seen_token, seen_version, version_of
+from aiowheel.integrations._poll import Poll
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared import SharedCounters
 
@@ -77,18 +66,9 @@ async def long_poll(
         TypeError: An argument has the wrong type, or a function is a coroutine function.
         Exception: The error that *ready*, *on_timeout* or *render* raised.
     """
-    check_poll(purgatory, retry_after)
-    plain_callback("render", render, AWAIT_BEFORE)
+    exchange = _Exchange(request, render, retry_after)
     poll = Poll(ready, on_timeout, spread("timeout", timeout, jitter))
-    answer = await _answer_of(request, lambda: purgatory.watch(poll, keys), retry_after)
-    if isinstance(answer, Response):
-        response = answer
-    elif answer is None:
-        response = Response(status_code=HTTPStatus.NO_CONTENT)
-    else:
-        response = cast(Response, called("render", render, answer))
-    response.headers.setdefault("cache-control", "no-store")
-    return response
+    return await exchange.answer(purgatory, poll, keys)
 
 
 @overload
@@ -174,98 +154,30 @@ async def long_poll_version(
         TypeError: An argument has the wrong type, or a function is a coroutine function.
         Exception: The error that *version*, *answer* or *render* raised.
     """
-    plain_callback("render", render, AWAIT_BEFORE)
-    if isinstance(purgatory, SharedCounters):
-        check_retry_after(retry_after)
-        poll = SharedPoll(purgatory, key, answer, version)
-        longest = spread("timeout", timeout, jitter)
-        return await _shared_version(request, purgatory.epoch, poll, longest, render, retry_after)
-    check_poll(purgatory, retry_after)
-    for name, function in (("version", version), ("answer", answer)):
-        plain_callback(name, cast(object, function), AWAIT_BEFORE)
-    current_version = cast(Callable[[], int], version)
+    exchange = _Exchange(request, render, retry_after)
     longest = spread("timeout", timeout, jitter)
-    current = version_of(current_version)
-    try:
-        seen = seen_version(
-            request.headers.get("if-none-match"), request.query_params.get("since"), current
-        )
-    except BadInputError as error:
-        return PlainTextResponse(str(error), status_code=HTTPStatus.BAD_REQUEST)
-    if seen.version == current:
-        news = await _answer_of(
-            request,
-            lambda: purgatory.wait_until({key: current + 1}, timeout=longest),
-            retry_after,
-        )
-        if isinstance(news, Response):
-            return news
-        # The version may have changed after the timeout in the same loop iteration. The client
-        # needs that answer: with its tag alone it would wait for the version after it.
-        if not news and version_of(current_version) == current:
-            return _nothing_new(current, conditional=seen.conditional)
-    found = called("answer", answer)
-    if not isinstance(found, Response):
-        found = cast(Response, called("render", render, found))
-    return _versioned(found, version_of(current_version))
+    return await exchange.answer_version(purgatory, key, version, answer, longest)
 
 
-async def _shared_version(
-    request: Request,
-    epoch: str,
-    poll: SharedPoll,
-    longest: float,
-    render: Render,
-    retry_after: int,
-) -> Response:
-    try:
-        seen = seen_token(
-            request.headers.get("if-none-match"), request.query_params.get("since"), epoch
-        )
-    except BadInputError as error:
-        return PlainTextResponse(str(error), status_code=HTTPStatus.BAD_REQUEST)
-    news = await _answer_of(
-        request, lambda: ensure_future(poll.news(seen.token, longest)), retry_after
-    )
-    if isinstance(news, Response):
-        return news
-    token, changed = cast(PollResult, news)
-    if not changed:
-        return _nothing_new(token, conditional=seen.conditional)
-    found = await poll.read()
-    if isinstance(found, Response):
-        return _versioned(found, token)
-    tag = await poll.tag(found, token)
-    return _versioned(cast(Response, called("render", render, found)), tag)
+class _Exchange(Exchange[Response]):
+    response_class = Response
 
+    def __init__(self, request: Request, render: Render, retry_after: int) -> None:
+        super().__init__(render, retry_after)
+        self._request = request
 
-async def _answer_of(
-    request: Request, watch: Callable[[], Awaitable[object]], retry_after: int
-) -> object:
-    """Return the result of the operation, or a 499 or 503 response if it has none."""
-    try:
-        waiter = cast("Future[object]", watch())
-        if not await done_before(waiter, _hang_up(request.receive)):
-            return Response(status_code=CLIENT_CLOSED_REQUEST)
-        if not waiter.cancelled():
-            return waiter.result()
-    except REFUSALS:
-        pass
-    headers = {"retry-after": str(retry_after), "cache-control": "no-store"}
-    return Response(status_code=HTTPStatus.SERVICE_UNAVAILABLE, headers=headers)
+    def seen(self) -> tuple[str | None, str | None]:
+        request = self._request
+        return request.headers.get("if-none-match"), request.query_params.get("since")
+
+    def response(self, status: int, text: str | None = None) -> Response:
+        return Response(status_code=status) if text is None else PlainTextResponse(text, status)
+
+    async def ended(self, watch: Callable[[], Future[object]]) -> Future[object] | None:
+        waiter = watch()
+        return waiter if await done_before(waiter, _hang_up(self._request.receive)) else None
 
 
 async def _hang_up(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass  # discards the rest of the body
-
-
-def _nothing_new(version: int | str, *, conditional: bool) -> Response:
-    status = HTTPStatus.NOT_MODIFIED if conditional else HTTPStatus.NO_CONTENT
-    return _versioned(Response(status_code=status), version)
-
-
-def _versioned(response: Response, version: int | str) -> Response:
-    response.headers.setdefault("etag", etag(version))
-    response.headers.setdefault("cache-control", "no-cache")
-    return response

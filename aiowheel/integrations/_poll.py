@@ -70,11 +70,10 @@ class Poll(DelayedOperation[object]):
         return None if self._on_timeout is None else called("on_timeout", self._on_timeout)
 
 
-def check_poll(purgatory: object, retry_after: object) -> None:
-    """Raise an error if an argument of a long poll is wrong."""
+def check_purgatory(purgatory: object) -> None:
+    """Raise an error if *purgatory* is not a purgatory."""
     if not isinstance(purgatory, Purgatory):
         raise TypeError(f"purgatory must be a Purgatory, got {safe_repr(purgatory)}")
-    check_retry_after(retry_after)
 
 
 def check_retry_after(retry_after: object) -> None:

@@ -7,26 +7,16 @@ aiohttp cancels the handler of a client that disconnects, but only if the server
 from __future__ import annotations
 
 from asyncio import Future, ensure_future, wait
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
-from http import HTTPStatus
-from typing import Any, cast, overload
+from typing import Any, overload
 
-from aiowheel._callbacks import AWAIT_BEFORE, plain_callback
 from aiowheel._types import Delay
 from aiowheel.abc import Instrument
-from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
+from aiowheel.errors import AiowheelError, MissingExtraError
+from aiowheel.integrations._exchange import Exchange
 from aiowheel.integrations._jitter import spread
-from aiowheel.integrations._poll import (
-    REFUSALS,
-    Poll,
-    called,
-    check_poll,
-    check_retry_after,
-    check_wheel,
-)
-from aiowheel.integrations._shared_poll import PollResult, SharedPoll
-from aiowheel.integrations._version import etag, seen_token, seen_version, version_of
+from aiowheel.integrations._poll import Poll, check_wheel
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared import CounterStore, SharedCounters
 from aiowheel.timer import Timer
@@ -117,18 +107,9 @@ async def long_poll(
         TypeError: An argument has the wrong type, or a function is a coroutine function.
         Exception: The error that *ready*, *on_timeout* or *render* raised.
     """
-    check_poll(purgatory, retry_after)
-    plain_callback("render", render, AWAIT_BEFORE)
+    exchange = _Exchange(request, render, retry_after)
     poll = Poll(ready, on_timeout, spread("timeout", timeout, jitter))
-    answer = await _answer_of(request, lambda: purgatory.watch(poll, keys), retry_after)
-    if isinstance(answer, web.StreamResponse):
-        response = answer
-    elif answer is None:
-        response = web.Response(status=HTTPStatus.NO_CONTENT)
-    else:
-        response = cast(web.Response, called("render", render, answer))
-    response.headers.setdefault("Cache-Control", "no-store")
-    return response
+    return await exchange.answer(purgatory, poll, keys)
 
 
 @overload
@@ -183,76 +164,28 @@ async def long_poll_version(
         TypeError: An argument has the wrong type, or a function is a coroutine function.
         Exception: The error that *version*, *answer* or *render* raised.
     """
-    plain_callback("render", render, AWAIT_BEFORE)
-    if isinstance(purgatory, SharedCounters):
-        check_retry_after(retry_after)
-        poll = SharedPoll(purgatory, key, answer, version)
-        longest = spread("timeout", timeout, jitter)
-        return await _shared_version(request, purgatory.epoch, poll, longest, render, retry_after)
-    check_poll(purgatory, retry_after)
-    for name, function in (("version", version), ("answer", answer)):
-        plain_callback(name, cast(object, function), AWAIT_BEFORE)
-    current_version = cast(Callable[[], int], version)
+    exchange = _Exchange(request, render, retry_after)
     longest = spread("timeout", timeout, jitter)
-    current = version_of(current_version)
-    try:
-        seen = seen_version(
-            request.headers.get("If-None-Match"), request.query.get("since"), current
-        )
-    except BadInputError as error:
-        return web.Response(status=HTTPStatus.BAD_REQUEST, text=str(error))
-    if seen.version == current:
-        news = await _answer_of(
-            request,
-            lambda: purgatory.wait_until({key: current + 1}, timeout=longest),
-            retry_after,
-        )
-        if isinstance(news, web.StreamResponse):
-            return news
-        # The version may have changed after the timeout in the same loop iteration. The client
-        # needs that answer: with its tag alone it would wait for the version after it.
-        if not news and version_of(current_version) == current:
-            return _nothing_new(current, conditional=seen.conditional)
-    found = called("answer", answer)
-    if not isinstance(found, web.StreamResponse):
-        found = cast(web.Response, called("render", render, found))
-    return _versioned(found, version_of(current_version))
+    return await exchange.answer_version(purgatory, key, version, answer, longest)
 
 
-async def _shared_version(
-    request: web.Request,
-    epoch: str,
-    poll: SharedPoll,
-    longest: float,
-    render: Render,
-    retry_after: int,
-) -> web.StreamResponse:
-    try:
-        seen = seen_token(request.headers.get("If-None-Match"), request.query.get("since"), epoch)
-    except BadInputError as error:
-        return web.Response(status=HTTPStatus.BAD_REQUEST, text=str(error))
-    news = await _answer_of(
-        request, lambda: ensure_future(poll.news(seen.token, longest)), retry_after
-    )
-    if isinstance(news, web.StreamResponse):
-        return news
-    token, changed = cast(PollResult, news)
-    if not changed:
-        return _nothing_new(token, conditional=seen.conditional)
-    found = await poll.read()
-    if isinstance(found, web.StreamResponse):
-        return _versioned(found, token)
-    tag = await poll.tag(found, token)
-    return _versioned(cast(web.Response, called("render", render, found)), tag)
+class _Exchange(Exchange[web.StreamResponse]):
+    response_class = web.StreamResponse
 
+    def __init__(self, request: web.Request, render: Render, retry_after: int) -> None:
+        super().__init__(render, retry_after)
+        self._request = request
 
-async def _answer_of(
-    request: web.Request, watch: Callable[[], Awaitable[object]], retry_after: int
-) -> object:
-    """Return the result of the operation, or a 503 response if it has none."""
-    _check_handler_cancellation(request)
-    try:
-        waiter = cast("Future[object]", watch())
+    def seen(self) -> tuple[str | None, str | None]:
+        return self._request.headers.get("If-None-Match"), self._request.query.get("since")
+
+    def response(self, status: int, text: str | None = None) -> web.StreamResponse:
+        return web.Response(status=status, text=text)
+
+    async def ended(self, watch: Callable[[], Future[object]]) -> Future[object] | None:
+        request = self._request
+        _check_handler_cancellation(request)
+        waiter = watch()
         discarding = None if request.content.at_eof() else ensure_future(_discard_body(request))
         try:
             await wait([waiter])
@@ -261,12 +194,7 @@ async def _answer_of(
             if discarding is not None:
                 discarding.cancel()
                 await wait([discarding])  # aiohttp itself may then read the body
-        if not waiter.cancelled():
-            return waiter.result()
-    except REFUSALS:
-        pass
-    headers = {"Retry-After": str(retry_after), "Cache-Control": "no-store"}
-    return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, headers=headers)
+        return waiter
 
 
 async def _discard_body(request: web.Request) -> None:
@@ -283,14 +211,3 @@ def _check_handler_cancellation(request: web.Request) -> None:
             "the server must cancel the handlers of clients that disconnect: start it with "
             "handler_cancellation=True, as in web.run_app(app, handler_cancellation=True)"
         )
-
-
-def _nothing_new(version: int | str, *, conditional: bool) -> web.StreamResponse:
-    status = HTTPStatus.NOT_MODIFIED if conditional else HTTPStatus.NO_CONTENT
-    return _versioned(web.Response(status=status), version)
-
-
-def _versioned(response: web.StreamResponse, version: int | str) -> web.StreamResponse:
-    response.headers.setdefault("ETag", etag(version))
-    response.headers.setdefault("Cache-Control", "no-cache")
-    return response
