@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -34,6 +35,8 @@ from aiowheel.rules import COMPLETED
 _EVENTS_PER_PARTITION: Final = 125_000
 _COMPRESSED: Final = "spark.sql.inMemoryColumnarStorage.compressed"
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
+#: Writes the table of that name, and returns the number of its rows.
+_Write: TypeAlias = Callable[[DataFrame, str], int]
 
 
 def run_purgatory(
@@ -71,9 +74,8 @@ def run_purgatory(
 
         # Choosing the best compression costs more than it saves for a frame that is read twice.
         kept.enter_context(changed_settings(spark, {_COMPRESSED: "false"}))
-        operation_rows = read_operations(spark, tables[0])
-        event_rows = read_events(spark, tables[1])
-        for rows, table in zip((operation_rows, event_rows), tables, strict=True):
+        frames = read_operations(spark, tables[0]), read_events(spark, tables[1])
+        for rows, table in zip(frames, tables, strict=True):
             if table.form is not Format.PARQUET or isinstance(parse_uri(table.uri), Topic):
                 keep(rows)  # parsed once for all uses; and all uses read the same rows of a topic
         folder = local_path(str(out))
@@ -85,52 +87,85 @@ def run_purgatory(
             key = ("source", "raw") if name == "rejects" else ("id",)
             return write_rows(frame, inside(str(out), name), key=key)
 
-        waits, happened = Observation(), Observation()
-        is_sound = F.col("flaw").isNull()
-        used, time = F.count_if(is_sound).alias("used"), F.when(is_sound, F.col("time"))
-        wanted = F.max(F.when(is_sound, F.col("wanted"))).alias("wanted")
-        first, last = F.min(time).alias("first"), F.max(time).alias("last")
-        each = F.count(F.lit(1)).alias("rows")
-        bad = rejects(_rejectable(operation_rows).observe(waits, each, used, wanted))
-        bad_events = rejects(_rejectable(event_rows).observe(happened, each, used, first, last))
-        rejected = write(bad.unionByName(bad_events), "rejects")
-        count, event_count = int(waits.get["used"]), int(happened.get["used"])
-        _refuse_if_bad(operations, operation_rows, waits.get["rows"], count)
-        _refuse_if_bad(events, event_rows, happened.get["rows"], event_count)
-        if rejected:  # otherwise there is nothing to filter, and no row must be checked again
-            operation_rows, event_rows = sound(operation_rows), sound(event_rows)
-        last_event = _literal(happened.get["last"] if event_count else -1)
-        mean = operation_rows.agg(mean_wait(last_event, tick)).first()
-        size = trace_size(
-            events=_literal(event_count),
-            first_event=_literal(happened.get["first"] or 0),
-            last_event=last_event,
-            mean_wait=_literal(mean[0] if mean else 1),
-        )
+        trace = _good_rows(*frames, write)
+        _refuse_if_bad(operations, frames[0], trace.waits)
+        _refuse_if_bad(events, frames[1], trace.happened)
+        size = _size(trace, tick)
         usual = int(str(spark.conf.get(_PARTITIONS)))
-        partitions = max(usual, event_count // _EVENTS_PER_PARTITION)
+        partitions = max(usual, int(trace.happened["used"]) // _EVENTS_PER_PARTITION)
         kept.enter_context(changed_settings(spark, {_PARTITIONS: str(partitions)}))
-        any_only = (waits.get["wanted"] or 1) == 1
-        ends = endings(operation_rows, event_rows, tick, size, any_only=any_only, keep=keep)
-        left = Observation()
-        outcome = F.col("outcome")
-        pending = F.count_if(outcome.isNull()).alias("pending")
-        completed = F.count_if(outcome == COMPLETED).alias("completed")
-        ended = ends.observe(left, pending, completed).where(outcome.isNotNull())
-        written = write(ended, "outcomes")
-        found = PurgatoryResult(
-            operations=count,
-            events=event_count,
-            rejected=rejected,
-            completed=int(left.get["completed"]),
-            expired=written - int(left.get["completed"]),
-            pending=int(left.get["pending"]),
-        )
-        if found.completed + found.expired + found.pending < count:
-            _refuse_if_doubled(operations, operation_rows)
-        rows_read = _rows_in(tables[0], OPERATIONS, waits.get["rows"])
-        found.check(rows_read + _rows_in(tables[1], EVENTS, happened.get["rows"]))
+        any_only = (trace.waits["wanted"] or 1) == 1
+        ends = endings(trace.operations, trace.events, tick, size, any_only=any_only, keep=keep)
+        found = _write_outcomes(ends, trace, write)
+        if found.completed + found.expired + found.pending < found.operations:
+            _refuse_if_doubled(operations, trace.operations)
+        rows_read = _rows_in(tables[0], OPERATIONS, trace.waits["rows"])
+        found.check(rows_read + _rows_in(tables[1], EVENTS, trace.happened["rows"]))
         return found
+
+
+class _Trace(NamedTuple):
+    """The good rows of a trace.
+
+    Attributes:
+        operations: The good operations.
+        events: The good events.
+        rejected: Number of bad rows of both tables.
+        waits: What Spark observed of the operations: ``rows``, ``used`` and ``wanted``.
+        happened: What Spark observed of the events: ``rows``, ``used``, ``first`` and ``last``.
+    """
+
+    operations: DataFrame
+    events: DataFrame
+    rejected: int
+    waits: Mapping[str, Any]
+    happened: Mapping[str, Any]
+
+
+def _good_rows(operations: DataFrame, events: DataFrame, write: _Write) -> _Trace:
+    """Write the bad rows of both tables, and return the others."""
+    waits, happened = Observation(), Observation()
+    is_sound = F.col("flaw").isNull()
+    used, time = F.count_if(is_sound).alias("used"), F.when(is_sound, F.col("time"))
+    wanted = F.max(F.when(is_sound, F.col("wanted"))).alias("wanted")
+    first, last = F.min(time).alias("first"), F.max(time).alias("last")
+    each = F.count(F.lit(1)).alias("rows")
+    bad = rejects(_rejectable(operations).observe(waits, each, used, wanted))
+    bad_events = rejects(_rejectable(events).observe(happened, each, used, first, last))
+    rejected = write(bad.unionByName(bad_events), "rejects")
+    if rejected:  # otherwise there is nothing to filter, and no row must be checked again
+        operations, events = sound(operations), sound(events)
+    return _Trace(operations, events, rejected, waits.get, happened.get)
+
+
+def _size(trace: _Trace, tick: int) -> Column:
+    happened = trace.happened
+    last_event = _literal(happened["last"] if happened["used"] else -1)
+    mean = trace.operations.agg(mean_wait(last_event, tick)).first()
+    return trace_size(
+        events=_literal(happened["used"]),
+        first_event=_literal(happened["first"] or 0),
+        last_event=last_event,
+        mean_wait=_literal(mean[0] if mean else 1),
+    )
+
+
+def _write_outcomes(ends: DataFrame, trace: _Trace, write: _Write) -> PurgatoryResult:
+    """Write the operations that have ended, and count all operations."""
+    left = Observation()
+    outcome = F.col("outcome")
+    pending = F.count_if(outcome.isNull()).alias("pending")
+    completed = F.count_if(outcome == COMPLETED).alias("completed")
+    ended = ends.observe(left, pending, completed).where(outcome.isNotNull())
+    written = write(ended, "outcomes")
+    return PurgatoryResult(
+        operations=int(trace.waits["used"]),
+        events=int(trace.happened["used"]),
+        rejected=trace.rejected,
+        completed=int(left.get["completed"]),
+        expired=written - int(left.get["completed"]),
+        pending=int(left.get["pending"]),
+    )
 
 
 def _source(uri: str, form: Format | None) -> Source:
@@ -148,10 +183,10 @@ def _rejectable(rows: DataFrame) -> DataFrame:
     return rows.withColumns({name: F.when(is_bad, F.col(name)) for name in ("source", "raw")})
 
 
-def _refuse_if_bad(path: str | Path, rows: DataFrame, count: int, used: int) -> None:
-    if count and not used:
+def _refuse_if_bad(path: str | Path, rows: DataFrame, observed: Mapping[str, Any]) -> None:
+    if observed["rows"] and not observed["used"]:
         last = rejects(rows).agg(F.last("reason").alias("reason")).first()
-        refuse_without_good_rows(path, count, str(last and last["reason"]))
+        refuse_without_good_rows(path, observed["rows"], str(last and last["reason"]))
 
 
 def _refuse_if_doubled(path: str | Path, rows: DataFrame) -> None:
