@@ -145,11 +145,7 @@ def open_session(
                 SparkContext.getOrCreate(settings)  # sets a SIGINT handler of PySpark's
                 with still_delayed():
                     spark = SparkSession.builder.config(conf=settings).getOrCreate()
-            if not settings.contains(_PARTITIONS):
-                spark.conf.set(_PARTITIONS, _partitions(spark))
-            # If the JVM dies, the accumulator listener would print a traceback.
-            listener: Any = spark.sparkContext._accumulatorServer
-            listener.handle_error = lambda *_: None
+            _prepare(spark, settings)
         except AiowheelError:
             raise
         except Exception as error:
@@ -290,6 +286,15 @@ def _settings(defaults: Mapping[str, str], given: Mapping[str, str]) -> "SparkCo
         for name in ("spark.driver.host", "spark.driver.bindAddress"):
             settings.setIfMissing(name, "127.0.0.1")
     return settings
+
+
+def _prepare(spark: "SparkSession", settings: "SparkConf") -> None:
+    """Change what Spark can change only in a session that runs."""
+    if not settings.contains(_PARTITIONS):
+        spark.conf.set(_PARTITIONS, _partitions(spark))
+    # If the JVM dies, the accumulator listener would print a traceback.
+    listener: Any = spark.sparkContext._accumulatorServer
+    listener.handle_error = lambda *_: None
 
 
 def _partitions(spark: "SparkSession") -> int:
