@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from aiowheel._events import emit, emit_info
-from aiowheel.durable._clock import StoreClock
 from aiowheel.durable._committer import Committer
+from aiowheel.durable._lagging_clock import LaggingClock
 from aiowheel.durable._operations import Leased
 from aiowheel.durable._statistics import Counts
 from aiowheel.durable._store import Store
@@ -43,7 +43,7 @@ class Leases:
         store: Store,
         owner: str,
         timer: Timer,
-        clock: StoreClock,
+        clock: LaggingClock,
         window: Window,
         committer: Committer,
         lease: float,

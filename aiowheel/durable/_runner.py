@@ -13,9 +13,9 @@ from typing import Any, TypeAlias, cast
 from aiowheel._arguments import safe_repr
 from aiowheel._events import emit
 from aiowheel._units import FOREVER
-from aiowheel.durable._clock import StoreClock
 from aiowheel.durable._committer import Committer
 from aiowheel.durable._fire import Fire
+from aiowheel.durable._lagging_clock import LaggingClock
 from aiowheel.durable._operations import Result, Row, Settle, made, settled_row
 from aiowheel.durable._recurrence import recurrence_from
 from aiowheel.durable._retry import Retry
@@ -74,7 +74,7 @@ class Runner:
         self,
         store: Store,
         timer: Timer,
-        clock: StoreClock,
+        clock: LaggingClock,
         committer: Committer,
         counts: Counts,
         max_in_flight: int,

@@ -20,9 +20,9 @@ from aiowheel._events import emit
 from aiowheel._printable import is_unicode
 from aiowheel._types import Count, Delay
 from aiowheel._units import checked_seconds
-from aiowheel.durable._clock import StoreClock
 from aiowheel.durable._committer import MOST_BYTES, MOST_OPERATIONS, Committer
 from aiowheel.durable._instants import Due, due_to_us, to_datetime
+from aiowheel.durable._lagging_clock import LaggingClock
 from aiowheel.durable._leases import Leases
 from aiowheel.durable._operations import (
     LARGEST_PAYLOAD,
@@ -176,7 +176,7 @@ class DurableTimers:
     def _build(self, timer: Timer) -> None:
         """Create the parts and connect them, from the store up."""
         store, counts = self._store, self._counts
-        self._clock = StoreClock(store, timer)
+        self._clock = LaggingClock(store, timer)
         self._timer = timer
         self._committer = Committer(store, self._owner, counts, self._apply, self._on_failure)
         self._runner = Runner(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from aiowheel._events import emit
-from aiowheel.durable._clock import StoreClock
+from aiowheel.durable._lagging_clock import LaggingClock
 from aiowheel.durable._operations import Change, Cursor, Row
 from aiowheel.durable._statistics import Counts
 from aiowheel.durable._store import Store
@@ -71,7 +71,7 @@ class Window:
         self,
         store: Store,
         timer: Timer,
-        clock: StoreClock,
+        clock: LaggingClock,
         window_us: int,
         counts: Counts,
         ready: Callable[[Entry], None],

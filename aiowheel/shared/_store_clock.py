@@ -11,7 +11,9 @@ _JUMP_MS = 50.0
 class StoreClock:
     """The store's time in milliseconds: the timer's clock plus an offset that answers correct.
 
-    Its error is less than the round trip of an answer.
+    The offset begins in the middle of what the first answer allows, and then changes only as far as
+    an answer demands. The estimate may be ahead of the store's clock or behind it, by less than the
+    round trip of an answer; `durable._lagging_clock` is never ahead.
     """
 
     def __init__(self, timer: Timer) -> None:

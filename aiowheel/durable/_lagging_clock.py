@@ -10,11 +10,11 @@ _JUMP_US = 50_000
 _DRIFT_PPM = 200
 
 
-class StoreClock:
+class LaggingClock:
     """The store's clock: read directly if the store allows it, else estimated from its answers.
 
     The estimate is behind the store's clock by at most the travel time of an answer. It is never
-    ahead of it, so that no timer fires early.
+    ahead of it, so that no timer fires early; `shared._store_clock` estimates by another rule.
     """
 
     def __init__(self, store: Store, timer: Timer) -> None:
