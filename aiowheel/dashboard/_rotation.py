@@ -1,9 +1,9 @@
 """The keys with the most and with the oldest waiters, at a bounded cost per snapshot. Rank 4.
 
-The cost of a full scan would grow with the number of keys. Each snapshot therefore examines a few
-keys, and the next one continues with the following keys. Earlier results are kept while they are
-valid. With up to `KEYS` keys a snapshot is exact, except for keys with more than `OPERATIONS`
-waiters.
+The cost of a full scan would grow with the number of keys. A round therefore begins with a list of
+all keys; each snapshot examines a few keys of that list, and the next one continues with the
+following keys. Earlier results are kept while they are valid. With up to `KEYS` keys a snapshot is
+exact, except for keys with more than `OPERATIONS` waiters.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from aiowheel.purgatory._operation import Operation
 
 KEYS: Final = 150  #: maximum keys examined per snapshot
 OPERATIONS: Final = 150  #: operations examined per snapshot, at least one per key
+_LOOKED_UP: Final = 1_000  # maximum keys looked up per snapshot, because some have no waiters
 SHOWN: Final = 12  #: length of each list: hottest keys, oldest keys, ended operations
 _KEPT: Final = 2 * SHOWN  # keys whose oldest operations are kept; the surplus replaces ended ones
 _EACH: Final = 4  # oldest operations kept per key; the surplus replaces ended ones
@@ -30,7 +31,8 @@ class Rotation:
 
     def __init__(self, purgatory: Purgatory) -> None:
         self._purgatory = purgatory
-        self._next_key = 0  # index of the next key to examine
+        self._round: list[Hashable] = []  # the keys left to examine in this round, last one first
+        self._each = 1  # operations examined per key in this round
         self._hot: dict[Hashable, int] = {}
         self._kept: dict[Hashable, list[Waiting]] = {}  # both keys and operations oldest first
         self._known: dict[int, Hashable] = {}  # key of each operation in `_kept`, by its id()
@@ -41,19 +43,22 @@ class Rotation:
     def snapshot(self) -> None:
         """Examine the next keys."""
         self._drop_ended()
-        keys, total = self._purgatory.key_range(self._next_key, self._next_key + KEYS)
-        if self._next_key and not keys:
-            self._next_key = 0
-            keys, total = self._purgatory.key_range(0, KEYS)
-        each = max(1, OPERATIONS // max(1, min(KEYS, total)))
-        for key in keys:
-            self._examine(key, each)
-        self._next_key += KEYS
+        if not self._round:
+            self._round = all_keys(self._purgatory)
+            self._round.reverse()
+            self._each = max(1, OPERATIONS // max(1, min(KEYS, len(self._round))))
+        examined = looked_up = 0
+        while self._round and examined < KEYS and looked_up < _LOOKED_UP:
+            key = self._round.pop()
+            looked_up += 1
+            if self._purgatory.waiters(key):
+                self._examine(key)
+                examined += 1
         self._keep_top()
 
     def forget(self) -> None:
         """Drop all results, which would keep ended operations alive, and start again."""
-        self._next_key = 0
+        self._round.clear()
         self._hot.clear()
         self._kept.clear()
         self._known.clear()
@@ -86,10 +91,10 @@ class Rotation:
                     self._youngest = FOREVER  # there is room for another key
         self._hot = {key: self._purgatory.waiters(key) for key in self._hot}
 
-    def _examine(self, key: Hashable, most: int) -> None:
+    def _examine(self, key: Hashable) -> None:
         purgatory = self._purgatory
         self._hot[key] = purgatory.waiters(key)
-        for operation, threshold in purgatory.first_waiters(key, most):
+        for operation, threshold in purgatory.first_waiters(key, self._each):
             name = operation.keys[0] if threshold is None else key
             if operation.created_ns > self._youngest and name not in self._kept:
                 continue
@@ -122,6 +127,13 @@ class Rotation:
         self._known = {
             id(each.operation): key for key, found in self._kept.items() for each in found
         }
+
+
+def all_keys(purgatory: Purgatory) -> list[Hashable]:
+    """Return all keys, in the order of `Purgatory.key_range`. O(keys)."""
+    _, total = purgatory.key_range(0, 0)
+    keys, _ = purgatory.key_range(0, total)
+    return keys
 
 
 def described(purgatory: Purgatory, rotation: Rotation, now: float) -> Json:

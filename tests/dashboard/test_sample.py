@@ -8,7 +8,8 @@ import os
 import platform
 import socket
 import weakref
-from typing import Any
+from collections.abc import Hashable
+from typing import Any, cast
 
 import pytest
 
@@ -264,6 +265,52 @@ def test_a_snapshot_examines_a_bounded_number_of_keys() -> None:
         counts.append(len(asked))
 
     assert counts[1] <= counts[0] * 1.1
+
+
+class Reads:
+    """Gives access to a purgatory, and adds up the positions of keys that are passed."""
+
+    def __init__(self, purgatory: Purgatory) -> None:
+        self._purgatory = purgatory
+        self.passed = 0
+
+    def key_range(self, start: int, stop: int) -> tuple[list[Hashable], int]:
+        """Return the keys of a range; the purgatory passes all positions before *stop*."""
+        self.passed += stop
+        return self._purgatory.key_range(start, stop)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._purgatory, name)
+
+
+def test_a_round_passes_each_key_once() -> None:
+    """The last snapshot of a round costs no more than the first one."""
+    purgatory = Purgatory("p", timer=ManualTimer())
+    for number in range(10 * KEYS):
+        purgatory.try_complete_else_watch(Unmet(100), [number])
+    reads = Reads(purgatory)
+    rotation = Rotation(cast("Purgatory", reads))
+
+    for _ in range(10):
+        rotation.snapshot()
+
+    assert reads.passed == 10 * KEYS
+
+
+def test_a_rotation_passes_over_keys_that_lost_their_waiters() -> None:
+    """Most keys of a round may have ended since it began."""
+    purgatory = Purgatory("p", timer=ManualTimer())
+    operations = [Unmet(100) for _ in range(5 * KEYS)]
+    for number, operation in enumerate(operations):
+        purgatory.try_complete_else_watch(operation, [number])
+    rotation = Rotation(purgatory)
+    rotation.snapshot()
+
+    for operation in operations[:-1]:
+        operation.cancel()
+    rotation.snapshot()
+
+    assert rotation.hottest() == [(5 * KEYS - 1, 1)]
 
 
 @pytest.mark.parametrize("key", ["k" * 500, ("k" * 500,), object()])
