@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from importlib.resources import files
 from inspect import isawaitable
 from pathlib import Path
@@ -20,7 +21,7 @@ from aiowheel._events import emit
 from aiowheel._siblings import Siblings, checked_folder
 from aiowheel.dashboard._guard import Guard, Message, Scope, this_machine_only
 from aiowheel.dashboard._processes import Processes
-from aiowheel.dashboard._questions import answer, merged_answers
+from aiowheel.dashboard._questions import Finder, answer, merged_answers
 from aiowheel.dashboard._sample import Sampler, named
 from aiowheel.dashboard._viewers import Viewers
 from aiowheel.dashboard._waiting import Json
@@ -113,7 +114,11 @@ class Dashboard:
         self._purgatories = named(purgatories)
         self._run = secrets.token_hex(4)
         self._sampler = Sampler(timer, self._purgatories, durable or {}, self._run)
-        self._own = Viewers(self._sampler.snapshot, self._sampler.discard)
+        self._finders = {
+            name: Finder(purgatory, partial(self._sampler.shown_keys, name))
+            for name, purgatory in self._purgatories.items()
+        }
+        self._own = Viewers(self._sampler.snapshot, self._discard)
         self._viewers: dict[str, Viewers[bytes]] = {}  # by chosen process; "" stands for all
         self._folder = None if folder is None else checked_folder(Path(folder))
         self._siblings: Siblings | None = None
@@ -265,12 +270,18 @@ class Dashboard:
             def discard() -> None:
                 self._viewers.pop(process, None)
                 if processes is None:
-                    self._sampler.discard()
+                    self._discard()
                 elif not self._streams:
                     processes.end()
 
             viewers = self._viewers[process] = Viewers(snapshot, discard)
         return viewers
+
+    def _discard(self) -> None:
+        """Drop what the page showed, because there is no viewer."""
+        self._sampler.discard()
+        for finder in self._finders.values():
+            finder.forget()
 
     # --- questions --------------------------------------------------------------------------
 
@@ -297,7 +308,7 @@ class Dashboard:
 
     async def _answer_own(self, question: Json) -> Json:
         async with self._searching:
-            return await answer(question, self._purgatories, self._timer.time())
+            return await answer(question, self._finders, self._timer.time())
 
     async def _answer_sibling(self, question: Json) -> AsyncGenerator[Json]:
         """Answer a question of another process: snapshots, keys or operations."""

@@ -65,6 +65,10 @@ class Rotation:
         self._youngest = FOREVER
         self._ended.clear()
 
+    def shown_keys(self) -> list[Hashable]:
+        """Return the keys of `hottest` and `oldest`."""
+        return [*self._hot, *(each.key for each in self.oldest())]
+
     def hottest(self) -> list[tuple[Hashable, int]]:
         """Return the examined keys with the most waiters, and their numbers of waiters."""
         return list(self._hot.items())

@@ -10,7 +10,7 @@ import asyncio
 import os
 import platform
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aiowheel._build import __version__, accelerated
@@ -65,6 +65,11 @@ class Sampler:
         for _, rotation in self._rotations.values():
             rotation.forget()
         self._durable.discard()
+
+    def shown_keys(self, name: str) -> list[Hashable]:
+        """Return the keys of the purgatory *name* in the last snapshot."""
+        _, rotation = self._rotations[name]
+        return rotation.shown_keys()
 
     def snapshot(self) -> Json:
         """Return a snapshot, as JSON.

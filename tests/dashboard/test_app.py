@@ -1,9 +1,11 @@
 """The addresses of the dashboard and its guard, without a server."""
 
 import asyncio
+import gc
 import json
 import re
 import signal
+import weakref
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ from aiowheel import ManualTimer, Purgatory
 from aiowheel.dashboard import Dashboard, Guard, this_machine_only
 from aiowheel.dashboard._guard import Scope
 from aiowheel.dashboard._viewers import SECONDS
+
+from .conftest import Unmet
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
@@ -316,6 +320,32 @@ async def test_questions_about_keys(path: str, query: str, status: int) -> None:
         assert "news" in answer.body.decode()
         assert answer.headers["content-type"] == "application/json"
     waiting.cancel()
+
+
+async def test_a_closed_dashboard_drops_the_keys_of_its_answers() -> None:
+    """Keys are objects of the application."""
+
+    class Key:
+        """A key that can be referenced weakly."""
+
+        def __repr__(self) -> str:
+            return "key"
+
+    timer = ManualTimer()
+    purgatory = Purgatory("p", timer=timer)
+    dashboard = Dashboard(timer, [purgatory])
+    key, operation = Key(), Unmet(9)
+    purgatory.try_complete_else_watch(operation, [key])
+    answer = await asked(dashboard, scope("/operations", query="purgatory=p&text=key"))
+    assert json.loads(answer.body)["waiters"] == 1
+
+    operation.cancel()
+    gone = weakref.ref(key)
+    del key, operation
+    dashboard.close()
+    gc.collect()
+
+    assert gone() is None
 
 
 async def test_viewers_above_the_limit_are_refused() -> None:

@@ -1,6 +1,10 @@
 """The search for keys, and the operations of one key."""
 
+import asyncio
+import gc
 import json
+import weakref
+from collections.abc import Hashable
 from typing import Any
 
 import pytest
@@ -8,11 +12,12 @@ import pytest
 from aiowheel import ManualTimer, Purgatory
 from aiowheel.dashboard._questions import (
     MOST_FOUND,
+    MOST_KNOWN,
     MOST_OPERATIONS,
+    SHARE,
+    Finder,
     answer,
-    find_keys,
     merged_answers,
-    operations_of,
 )
 
 from .conftest import Unmet
@@ -33,11 +38,11 @@ async def test_keys_are_found_by_a_part_of_their_text() -> None:
     purgatory.try_complete_else_watch(Unmet(9), [("news", 1), "other"])
     waiting = purgatory.wait_until({"News": 5}, 9)
 
-    found = await find_keys(purgatory, "nEWs")
+    found = await Finder(purgatory, tuple).find_keys("nEWs")
 
     assert sorted(found["keys"]) == [["('news', 1)", 1, None], ["News", 1, "3"]]
     assert found["more"] is False
-    assert (await find_keys(purgatory, "nothing"))["keys"] == []
+    assert (await Finder(purgatory, tuple).find_keys("nothing"))["keys"] == []
     waiting.cancel()
 
 
@@ -47,8 +52,8 @@ async def test_a_search_is_bounded_and_finds_the_last_key() -> None:
     for number in range(9_000):
         purgatory.advance(f"key {number}", 1)
 
-    assert (await find_keys(purgatory, "key 8999"))["keys"] == [["key 8999", 0, "1"]]
-    found = await find_keys(purgatory, "key")
+    assert (await Finder(purgatory, tuple).find_keys("key 8999"))["keys"] == [["key 8999", 0, "1"]]
+    found = await Finder(purgatory, tuple).find_keys("key")
     assert (len(found["keys"]), found["more"]) == (MOST_FOUND, True)
 
 
@@ -64,7 +69,7 @@ async def test_operations_of_a_key_have_all_details() -> None:
     timer.advance(1)
     purgatory.try_complete_else_watch(Unmet(None), ["b"])
 
-    found = await operations_of(purgatory, "b", timer.time())
+    found = await Finder(purgatory, tuple).operations_of("b", timer.time())
 
     json.dumps(found)
     assert (found["key"], found["waiters"], found["value"]) == ("b", 2, None)
@@ -86,10 +91,10 @@ async def test_a_key_is_found_by_its_shown_text(key: object) -> None:
     purgatory.try_complete_else_watch(Unmet(9), [key])
     purgatory.try_complete_else_watch(Unmet(9), ["another"])
 
-    ((text, waiters, _),) = (await find_keys(purgatory, str(key)))["keys"]
+    ((text, waiters, _),) = (await Finder(purgatory, tuple).find_keys(str(key)))["keys"]
 
     assert waiters == 1
-    assert (await operations_of(purgatory, text, timer.time()))["waiters"] == 1
+    assert (await Finder(purgatory, tuple).operations_of(text, timer.time()))["waiters"] == 1
 
 
 async def test_only_the_first_operations_are_returned() -> None:
@@ -98,7 +103,7 @@ async def test_only_the_first_operations_are_returned() -> None:
     for _ in range(3 * MOST_OPERATIONS):
         purgatory.try_complete_else_watch(Unmet(9), ["x"])
 
-    found = await operations_of(purgatory, "x", timer.time())
+    found = await Finder(purgatory, tuple).operations_of("x", timer.time())
 
     assert (len(found["operations"]), found["waiters"]) == (MOST_OPERATIONS, 3 * MOST_OPERATIONS)
 
@@ -110,7 +115,7 @@ async def test_the_operations_of_a_number_and_of_its_text_are_both_found() -> No
     for key in keys:
         purgatory.try_complete_else_watch(Unmet(9), [key])
 
-    found = await operations_of(purgatory, "7", timer.time())
+    found = await Finder(purgatory, tuple).operations_of("7", timer.time())
 
     assert (len(found["operations"]), found["waiters"]) == (2, 2)
 
@@ -119,9 +124,122 @@ async def test_a_key_without_waiters_has_none() -> None:
     """The key may have lost its waiters since the snapshot."""
     timer, purgatory = made()
 
-    found = await operations_of(purgatory, "x", timer.time())
+    found = await Finder(purgatory, tuple).operations_of("x", timer.time())
 
     assert (found["waiters"], found["operations"]) == (0, [])
+
+
+class Texts:
+    """A key that counts how often its text is made."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __repr__(self) -> str:
+        self.made += 1
+        return "a text"
+
+
+@pytest.mark.parametrize("first", ["search", "operations", "snapshot"])
+async def test_an_open_key_is_searched_for_once(first: str) -> None:
+    """The search, the last answer or the snapshot has named the key; other keys are not read."""
+    timer, purgatory = made()
+    key, other = ("a", 1), Texts()
+    for each in (key, other):
+        purgatory.try_complete_else_watch(Unmet(9), [each])
+    shown: list[Hashable] = [key] if first == "snapshot" else []
+    finder = Finder(purgatory, lambda: shown)
+    if first == "search":
+        await finder.find_keys("('a', 1)")
+    elif first == "operations":
+        await finder.operations_of("('a', 1)", timer.time())
+    other.made = 0
+
+    for _ in range(3):
+        assert (await finder.operations_of("('a', 1)", timer.time()))["waiters"] == 1
+
+    assert other.made == 0
+
+
+async def test_a_fruitless_search_is_repeated_for_a_small_share_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The key may have lost its waiters, or belong to another process."""
+    timer, purgatory = made()
+    purgatory.try_complete_else_watch(Unmet(9), ["another"])
+    finder = Finder(purgatory, tuple)
+
+    async def slow(_: float) -> None:
+        await pause(0.5)
+
+    pause = asyncio.sleep
+    monkeypatch.setattr("aiowheel.dashboard._questions.asyncio.sleep", slow)
+    await finder.operations_of("('a', 1)", timer.time())
+    purgatory.try_complete_else_watch(Unmet(9), [("a", 1)])
+
+    await pause(0.5 / SHARE - 1)
+    assert (await finder.operations_of("('a', 1)", timer.time()))["waiters"] == 0
+    await pause(1)
+    assert (await finder.operations_of("('a', 1)", timer.time()))["waiters"] == 1
+
+
+async def test_a_remembered_key_may_lose_its_waiters_and_get_new_ones() -> None:
+    """A remembered key is looked up for each answer."""
+    timer, purgatory = made()
+    operation = Unmet(9)
+    purgatory.try_complete_else_watch(operation, [("a", 1)])
+    finder = Finder(purgatory, tuple)
+    waiters: list[int] = []
+
+    waiters.append((await finder.operations_of("('a', 1)", timer.time()))["waiters"])
+    operation.cancel()
+    waiters.append((await finder.operations_of("('a', 1)", timer.time()))["waiters"])
+    purgatory.try_complete_else_watch(Unmet(9), [("a", 1)])
+    waiters.append((await finder.operations_of("('a', 1)", timer.time()))["waiters"])
+
+    assert waiters == [1, 0, 1]
+
+
+async def test_remembered_keys_are_bounded_and_can_be_forgotten() -> None:
+    """Keys are objects of the application, which the dashboard must not keep for ever."""
+
+    class Key:
+        """A key that can be referenced weakly."""
+
+    timer, purgatory = made()
+    finder = Finder(purgatory, tuple)
+
+    async def asked_and_dropped() -> weakref.ref[Key]:
+        key, operation = Key(), Unmet(9)
+        purgatory.try_complete_else_watch(operation, [key])
+        assert (await finder.operations_of(repr(key), timer.time()))["waiters"] == 1
+        operation.cancel()
+        return weakref.ref(key)
+
+    gone = await asked_and_dropped()
+    for number in range(MOST_KNOWN):
+        await finder.operations_of(f"none {number}", timer.time())
+    gc.collect()
+    assert gone() is None
+
+    gone = await asked_and_dropped()
+    finder.forget()
+    gc.collect()
+    assert gone() is None
+
+
+async def test_a_search_finds_no_key_that_has_ended_meanwhile() -> None:
+    """The keys are listed when the search begins."""
+    _, purgatory = made()
+    operations = [Unmet(9) for _ in range(1_000)]
+    for number, operation in enumerate(operations):
+        purgatory.try_complete_else_watch(operation, [f"key {number}"])
+
+    searching = asyncio.create_task(Finder(purgatory, tuple).find_keys("key 999"))
+    await asyncio.sleep(0)
+    operations[-1].cancel()
+
+    assert (await searching)["keys"] == []
 
 
 async def test_answers_of_processes_are_merged() -> None:
@@ -129,7 +247,7 @@ async def test_answers_of_processes_are_merged() -> None:
     timer, purgatory = made()
     purgatory.advance("news", 3)
     purgatory.try_complete_else_watch(Unmet(9), ["news"])
-    here = {"p": purgatory}
+    here = {"p": Finder(purgatory, tuple)}
     keys = {"ask": "keys", "purgatory": "p", "text": "new"}
     operations = {"ask": "operations", "purgatory": "p", "text": "news"}
 
