@@ -1,13 +1,14 @@
 """Correct uses of the public API: a type checker finds no error here."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from contextvars import Context, copy_context
 from datetime import timedelta
-from typing import assert_type
+from typing import Any, assert_type
 
 import aiowheel
+from aiowheel.dashboard import Dashboard
 from aiowheel.integrations.connections import ConnectionWatch, Heartbeat, Limit, LimitedProtocol
 from aiowheel.testing import VirtualClock, VirtualClockEventLoop
 from aiowheel.trace import RecordedTimer, TraceRecorder
@@ -177,6 +178,22 @@ async def traces(timer: aiowheel.Timer) -> None:
         assert_type(await recorded.sleep(1, 2), int)
         async with recorded.timeout(None) as block:
             assert_type(block, aiowheel.Timeout)
+
+
+def only_pages(scope: MutableMapping[str, Any]) -> bool:
+    """Guard a dashboard as a function."""
+    return bool(scope["method"] == "GET")
+
+
+async def only_local(scope: MutableMapping[str, Any]) -> bool:
+    """Guard a dashboard as a coroutine function."""
+    return bool(scope["client"])
+
+
+def dashboards(timer: aiowheel.Timer) -> None:
+    """Use guards of both kinds."""
+    Dashboard(timer, guard=only_pages)
+    Dashboard(timer, guard=only_local)
 
 
 assert_type(aiowheel.run(ask()), bytes)
