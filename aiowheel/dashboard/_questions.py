@@ -176,6 +176,7 @@ def merged_answers(answers: Mapping[str, Json]) -> Json:
     return {
         **first,
         "waiters": sum(each["waiters"] for each in found.values()),
+        "value": _merged_value(each["value"] for each in found.values()),
         "operations": operations[:MOST_OPERATIONS],
     }
 
@@ -186,6 +187,13 @@ def _merged_keys(answers: Iterable[Json]) -> Json:
     for each in answers:
         more = more or each["more"]
         for text, waiters, value in each["keys"]:
-            known = keys.setdefault(text, [text, 0, value])
+            known = keys.setdefault(text, [text, 0, None])
             known[1] += waiters
+            known[2] = _merged_value((known[2], value))
     return {"keys": list(keys.values())[:MOST_FOUND], "more": more or len(keys) > MOST_FOUND}
+
+
+def _merged_value(values: Iterable[str | None]) -> str | None:
+    """Return the value that the page shows for the counters of several processes."""
+    known = {value for value in values if value is not None}
+    return "different values" if len(known) > 1 else next(iter(known), None)

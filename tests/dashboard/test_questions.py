@@ -262,3 +262,30 @@ async def test_answers_of_processes_are_merged() -> None:
     assert [each["process"] for each in both["operations"]] == ["1", "2"]
     assert await answer(operations, {}, timer.time()) == {}
     assert merged_answers({"1": {}}) == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ((3, 3, None), "3"),
+        ((None, 3, None), "3"),
+        ((None, None, None), None),
+        ((5, 900, 5), "different values"),
+    ],
+)
+async def test_values_of_processes_are_merged(
+    values: tuple[int | None, ...], shown: str | None
+) -> None:
+    """Each process has counters of its own; both answers show one value only if it is common."""
+    keys, operations = dict[str, Any](), dict[str, Any]()
+    for process, value in enumerate(values):
+        timer, purgatory = made()
+        purgatory.try_complete_else_watch(Unmet(9), ["x"])
+        if value is not None:
+            purgatory.advance("x", value)
+        finder = Finder(purgatory, tuple)
+        keys[str(process)] = await finder.find_keys("x")
+        operations[str(process)] = await finder.operations_of("x", timer.time())
+
+    assert merged_answers(keys)["keys"] == [["x", 3, shown]]
+    assert merged_answers(operations)["value"] == shown
