@@ -83,6 +83,31 @@ def test_a_python_block_runs_alone(
     exec(code, namespace)
 
 
+DASHBOARDS = [
+    block
+    for page in PAGES
+    for block in blocks(page, {"python"})
+    if "Dashboard(" in block.text and "lifespan=" in block.text
+]
+
+
+@pytest.mark.parametrize("block", DASHBOARDS, ids=str)
+async def test_an_application_with_a_dashboard_can_start_again(block: Block) -> None:
+    """Tests start an application often; each start serves the dashboard of its own timer."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(block.text, namespace)
+    app = namespace["app"]
+    served: list[object] = []
+
+    for _ in range(2):
+        async with app.router.lifespan_context(app):
+            mounts = [each for each in app.routes if getattr(each, "path", "") == "/wheels"]
+            served.extend(each.app for each in mounts)
+
+    assert len(DASHBOARDS) == 2
+    assert len(set(served)) == len(served) == 2
+
+
 def test_the_tests_on_the_pages_pass(tmp_path: Path) -> None:
     """Each block is a module; one run of pytest runs all, as in a project with aiowheel."""
     found = [block for block in PROGRAMS if is_test(block)]
