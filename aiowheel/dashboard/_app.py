@@ -70,8 +70,9 @@ class Dashboard:
 
     Mount it under a path of your application. The page reads the stream of server-sent events at
     the relative path `events`. A snapshot every quarter of a second serves all viewers; its cost
-    does not grow with the number of pending operations. Without a viewer no snapshot is taken. The
-    dashboard keeps the counts of the last five minutes, one point per second.
+    does not grow with the number of pending operations, but after all keys have been examined, one
+    snapshot lists them again. Without a viewer no snapshot is taken. The dashboard keeps the counts
+    of the last five minutes, one point per second.
 
     Args:
         timer: An open `Timer` of the loop that serves the page.
