@@ -571,7 +571,7 @@ async def test_a_touch_whose_hint_overtakes_an_answer_is_watched(call: str) -> N
 
         setattr(owner._store, call, overtake)
         await asyncio.sleep(60)
-        assert idle.keys == ["a", "a"] if call == "compare_and_raise" else ["a"]
+        assert idle.keys == (["a", "a"] if call == "compare_and_raise" else ["a"])
         assert idle.calls[-1][0] >= touched + 2 * TIMEOUT
         assert (await store.scan("idle:")).values == {}
 

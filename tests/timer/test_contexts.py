@@ -71,7 +71,7 @@ def test_a_given_context_is_used(*, with_args: bool) -> None:
     assert handle.get_context() is context
     timer.advance(1)
 
-    assert seen == [("given", 5)] if with_args else [("given",)]
+    assert seen == ([("given", 5)] if with_args else [("given",)])
 
 
 def test_an_empty_context_hides_the_callers() -> None:
