@@ -464,6 +464,42 @@ async def test_a_store_that_is_away_makes_keys_late_and_loses_none() -> None:
         assert workers[0].statistics().retries > 0
 
 
+@pytest.mark.parametrize("fault", ["failing calls", "gap", "lost history"])
+async def test_touches_that_are_written_late_after_a_fault_count(fault: str) -> None:
+    """One process touches all keys shortly before they fall idle, and writes this a second late."""
+    idle = Idle()
+    store = MemoryCounters()
+    async with processes(2, idle, store) as [one, two]:
+        write = two._store.raise_to
+
+        async def write_late(values: Mapping[str, int]) -> str:
+            await asyncio.sleep(1)
+            return await write(values)
+
+        for number in range(40):
+            one.touch(f"k{number}")
+        await asyncio.sleep(TIMEOUT)
+        store.lose_hints()
+        if fault == "failing calls":
+            store._server.down = True
+        elif fault == "gap":
+            store.stop_syncing()
+        await asyncio.sleep(SLACK - 0.5)
+        for number in range(40):
+            two.touch(f"k{number}")
+        touched = now()
+        await asyncio.sleep(0.4)
+        two._store.raise_to = write_late  # type: ignore[method-assign]
+        if fault == "failing calls":
+            store._server.down = False
+        elif fault == "gap":
+            store.crash()
+        else:
+            store._server.epoch, store._server.values = "", {}
+        await asyncio.sleep(40)
+        idle.check({f"k{number}": touched for number in range(40)})
+
+
 async def test_a_lost_history_loses_no_key() -> None:
     """Each process writes the keys again that it has touched or owned."""
     idle = Idle()
