@@ -759,6 +759,32 @@ async def test_a_timer_whose_commit_fails_after_the_write_fires_in_time() -> Non
     assert log.times[0] == pytest.approx(due, abs=0.5)
 
 
+@pytest.mark.parametrize("call", ["changes", "renew"])
+@pytest.mark.parametrize("change", ["cancel", "schedule"])
+async def test_changes_in_an_answer_that_is_lost_are_read_again(change: str, call: str) -> None:
+    """The store hands a change out once, so the owner reads its whole window again."""
+    base, log = MemoryStore(partitions=1), Log()
+    store = Cut(base)
+    async with (
+        timers_on(store, log, lease=9, window=60) as owner,
+        timers_on(base, Log(), lease=9, window=60) as other,
+    ):
+        await owner.schedule("a", "h", due=40 * SECOND)
+        if call == "renew":
+            base.unsubscribe(store.hint)
+        store.mode = "after"
+        if change == "cancel":
+            assert await other.cancel("a")
+        else:
+            await other.schedule("b", "h", due=20 * SECOND)
+        await asyncio.sleep(0.5 if call == "changes" else 4)
+        assert owner.statistics().store_errors > 0
+        store.mode = ""
+        await asyncio.sleep(60)
+
+    assert log.names == ([] if change == "cancel" else ["b", "a"])
+
+
 async def test_a_hint_after_a_failed_reading_of_changes_does_not_stop_firing() -> None:
     """The next timer fires in time, not after the renewal, which is a third of the lease away."""
     store, log = Cut(MemoryStore()), Log()
