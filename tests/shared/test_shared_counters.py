@@ -452,6 +452,35 @@ async def test_a_read_that_fails_is_repeated(process: Process) -> None:
         assert await shared.wait_until({"doc": 1}, 30)
 
 
+async def test_a_lost_check_is_made_up_for_although_the_read_after_the_gap_fails(
+    process: Process,
+) -> None:
+    """The next read also follows the gap, so that it checks all conditions again."""
+
+    class Stumbling(MemoryCounters):
+        stumbles = 0
+
+        async def read(self, keys: Any) -> tuple[str, dict[str, int]]:
+            if self.stumbles:
+                self.stumbles -= 1
+                raise StoreUnavailableError("away")
+            return await super().read(keys)
+
+    here = MemoryCounters()
+    there = Stumbling()
+    there._server = here._server
+    data: list[str] = []
+    async with process(here) as (_, publisher), process(there) as (far, other):
+        waiting = far.wait_for(lambda: bool(data), ["news"], 30)
+        there.lose_hints()
+        data.append("rain")
+        await publisher.check_and_complete("news")
+        there.stumbles = 2
+        there.subscribe_again()
+        assert await waiting
+        assert other.statistics().retries == 2
+
+
 async def test_waits_of_a_lost_history_end_with_an_error(process: Process) -> None:
     """Waits for thresholds and tokens raise; conditions are checked again and stay pending."""
     here = MemoryCounters()
