@@ -5,9 +5,11 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.responses import PlainTextResponse
 
 from aiowheel.errors import BadInputError
 from aiowheel.serve import Access, TopicApp
+from aiowheel.serve._access import Guarded
 from aiowheel.serve._app import _example
 
 from .conftest import Serving, Subscriber
@@ -80,6 +82,7 @@ async def test_a_page_of_another_origin_is_refused(
     """Every method is refused, and another port of this machine is another origin."""
     app = TopicApp()
     async with serving(app):
+        assert await status(app, {}) == (200, "")  # caches the host
         headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
         assert await status(app, headers, method) == (403, "foreign_origin")
 
@@ -124,7 +127,18 @@ async def test_a_foreign_page_embeds_nothing(
     """An image has no `Origin`, but has `Sec-Fetch-Site`; a followed link is accepted."""
     app = TopicApp()
     async with serving(app):
+        assert await status(app, {}) == (200, "")  # caches the host
         assert (await status(app, headers))[0] == expected
+
+
+async def test_a_client_with_many_hosts_fills_no_memory() -> None:
+    """The hosts beyond the first hundred are checked at each request."""
+    guarded = Guarded(PlainTextResponse("in"), Access(hosts=frozenset({"*"})))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(guarded)) as client:
+        for number in range(101):
+            assert (await client.get(f"http://h{number}.example/")).status_code == 200
+
+    assert len(guarded._allowed_hosts) == 100
 
 
 async def test_an_allowed_page_reads_and_publishes(serving: Serving) -> None:
