@@ -617,6 +617,21 @@ async def test_the_timers_of_two_processes_are_shared_and_taken_over() -> None:
     assert max(one.statistics().lateness.maximum, two.statistics().lateness.maximum) < 4
 
 
+async def test_a_partition_whose_fires_follow_each_other_is_handed_over() -> None:
+    """The next fires wait, so that the partition becomes idle."""
+    store = MemoryStore(partitions=2)
+
+    async def slow(_fire: Fire) -> None:
+        await asyncio.sleep(3)
+
+    async with timers_on(store, slow, lease=9, window=60) as one:
+        await one.schedule_many(NewTimer(f"t{n}", "h", n * SECOND / 2) for n in range(200))
+        await asyncio.sleep(5)
+        async with timers_on(store, slow, lease=9, window=60) as two:
+            await asyncio.sleep(20)
+            assert one.statistics().partitions == two.statistics().partitions == 1
+
+
 async def test_timers_that_are_taken_over_fire_in_time_although_memory_is_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
