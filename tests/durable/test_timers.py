@@ -1051,6 +1051,24 @@ async def test_closing_waits_for_handlers_and_then_cancels_them() -> None:
     assert timers.closed
 
 
+async def test_closing_does_not_wait_for_a_commit_that_hangs() -> None:
+    """It ends after the time for handlers and the lease; the call that waits raises."""
+
+    class Hanging(MemoryStore):
+        async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async with timers_on(Hanging(), Log(), lease=9) as timers:
+        waiting = asyncio.create_task(timers.schedule("a", "h", due=SECOND))
+        await asyncio.sleep(1)
+        await timers.aclose(drain=5)
+        with pytest.raises(DurableTimersClosedError):
+            await waiting
+
+    assert now() <= 1 + 5 + 9
+
+
 async def test_timers_that_are_cancelled_while_they_open_give_up_their_partitions() -> None:
     """Otherwise no process fires the timers until the lease ends."""
 
