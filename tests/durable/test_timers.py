@@ -650,6 +650,24 @@ async def test_timers_that_are_taken_over_fire_in_time_although_memory_is_full(
     assert one.statistics().lateness.maximum < 1
 
 
+async def test_the_timers_in_memory_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most one page beyond the limit is read, although all timers are due within the window."""
+    monkeypatch.setattr("aiowheel.durable._window.MOST_RESIDENT", 200)
+    monkeypatch.setattr("aiowheel.durable._window.PAGE", 100)
+    store, log = MemoryStore(partitions=4), Log()
+    async with timers_on(store, log) as timers:
+        await timers.schedule_many(
+            NewTimer(f"t{n}", "h", (100 + n / 10) * SECOND) for n in range(1000)
+        )
+    async with timers_on(store, log) as timers:
+        await asyncio.sleep(50)
+        assert 200 <= timers.statistics().resident <= 300
+        await asyncio.sleep(200)
+
+    assert len(log.fires) == 1000
+    assert timers.statistics().lateness.maximum < 1
+
+
 class SteppedStore(MemoryStore):
     """A store whose clock is ahead by `step_us`."""
 
