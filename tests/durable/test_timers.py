@@ -999,6 +999,30 @@ async def test_one_bad_row_fails_alone() -> None:
             assert isinstance(result, BadRowError) if number % 7 == 3 else result is True
 
 
+async def test_an_error_whose_text_the_database_cannot_store_is_a_dead_letter() -> None:
+    """A database may have another encoding than UTF-8; the dead letter has a text of its own."""
+
+    class Ascii(MemoryStore):
+        async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
+            if not all((getattr(each, "error", None) or "").isascii() for each in operations):
+                raise BadRowError("no such character")
+            return await super().commit(owner, operations)
+
+    timers = DurableTimers(Ascii())
+
+    @timers.handler("h", retry=Retry(1))
+    def fail(_fire: Fire) -> None:
+        raise ValueError("\u2603")
+
+    async with timers:
+        await timers.schedule("a", "h", due=SECOND)
+        await asyncio.sleep(2)
+
+        errors = [letter.error async for letter in timers.dead_letters()]
+        assert errors == ["the error has no storable text"]
+        assert timers.statistics().in_flight == 0
+
+
 @pytest.mark.parametrize("due", [300 * SECOND, None])
 async def test_a_recurrence_that_this_machine_cannot_compute_can_be_replaced(
     due: timedelta | None, caplog: pytest.LogCaptureFixture
