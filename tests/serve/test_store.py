@@ -325,6 +325,26 @@ async def test_messages_grow_old(pair: Pair) -> None:
 
 
 @ages
+async def test_old_messages_are_not_served_before_they_are_removed(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The removal, which comes in rounds, is switched off."""
+
+    async def keep(_store: SharedStore) -> None:
+        pass
+
+    monkeypatch.setattr(SharedStore, "_maintain", keep)
+    async with pair(kept_seconds=0.1) as (here, there):
+        await published(here, "a", "1")
+        await asyncio.sleep(0.2)  # on the clock of the store, which no test can set
+        page = await polled(there, "a?timeout=0")
+        totals = await app_of(there)._service.store.totals()
+
+    assert (data(page), page["version"], page["missed"]) == ([], 1, 1)
+    assert totals.size > 0
+
+
+@ages
 async def test_topics_without_use_expire(
     pair: Pair, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -672,26 +692,53 @@ async def test_health_and_removal_fail_as_other_operations_do() -> None:
         await store.totals()
 
 
+class Tables:
+    """The tables that a round of maintenance uses: they record its calls, and may fail."""
+
+    append = None
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self.touched: list[list[str]] = []
+        self.swept: list[float] = []
+
+    async def touch(self, names: list[str]) -> None:
+        """Record topics that are in use."""
+        if self.is_away:
+            raise StoreUnavailableError("away")
+        self.touched.append(names)
+
+    async def sweep(self, unused_for: float) -> bool:
+        """Record the age at which topics are removed."""
+        self.swept.append(unused_for)
+        return False
+
+
 async def test_topics_in_use_are_noted_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """One call for all topics would block the other clients of the store."""
-    noted: list[str] = []
-    calls: list[int] = []
-
-    class Tables:
-        append = None
-
-        async def touch(self, names: list[str]) -> None:
-            noted.extend(names)
-            calls.append(len(names))
-
-        async def sweep(self, _unused_for: float) -> bool:
-            return False
-
     tables: Any = Tables()
     store = SharedStore(tables, Limits())
     names = [f"t{number}" for number in range(100_000)]
     monkeypatch.setattr(store, "_used", dict.fromkeys(names))
     await store._maintain()
 
-    assert noted == names
-    assert max(calls) <= 1_000
+    assert [name for part in tables.touched for name in part] == names
+    assert max(map(len, tables.touched)) <= 1_000
+
+
+async def test_no_topic_in_use_is_removed_after_an_outage() -> None:
+    """Its use is noted later, and no process removes topics before all processes had the time."""
+    tables: Any = Tables()
+    store = SharedStore(tables, Limits(kept_seconds=80))  # a round lasts 10 seconds
+    store._used["a"] = None
+    tables.is_away = True
+    await store._maintain()
+    tables.is_away = False
+    await store._maintain()
+    assert tables.touched == [["a"]]
+    await store._maintain()
+    await store._maintain()
+    assert tables.swept == []
+    await store._maintain()
+
+    assert tables.swept == [80 + 3 * 10]
