@@ -63,6 +63,17 @@ async def taken(client: TopicClient, topic: str, count: int, **more: Any) -> lis
     return got
 
 
+def page(version: int, *messages: dict[str, object], missed: int = 0) -> dict[str, object]:
+    """Return the body of an answer to a poll."""
+    return {
+        "epoch": "00000000",
+        "version": version,
+        "messages": messages,
+        "missed": missed,
+        "reset": False,
+    }
+
+
 @pytest.mark.parametrize("seed", range(20))
 @virtual
 async def test_nothing_is_lost_on_a_bad_network(seed: int) -> None:
@@ -109,6 +120,20 @@ async def test_dropped_messages_are_counted() -> None:
         got = await taken(client, "a", 2)
 
     assert [(message.data, message.missed) for message in got] == [(8, 8), (9, 0)]
+
+
+@virtual
+async def test_dropped_messages_of_answers_without_a_message_are_counted() -> None:
+    """All messages of a topic may have grown old."""
+    answers = [page(3, missed=3), page(5, missed=2), page(7, {"version": 7, "data": 7}, missed=1)]
+
+    def handle(_request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json=answers.pop(0))
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as http:
+        got = await taken(TopicClient(URL, http=http), "a", 1)
+
+    assert [(message.data, message.missed) for message in got] == [(7, 6)]
 
 
 @virtual
@@ -167,6 +192,19 @@ async def test_an_outage_is_waited_for(virtual_clock: VirtualClock) -> None:
         await reading
 
     assert virtual_clock.time() - begun <= _MOST_DELAY
+
+
+@virtual
+async def test_the_first_failure_of_a_series_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A series ends with an answer of the service."""
+    down = [httpx.Response(503)] * 3
+    answers = [*down, httpx.Response(200, json=page(0)), *down, httpx.Response(403)]
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(lambda _: answers.pop(0))) as http:
+        with pytest.raises(TopicRefusedError, match="403"):
+            await anext(TopicClient(URL, http=http).subscribe("a"))
+
+    assert caplog.text.count("aiowheel.topic_unreachable topic='a' reason=") == 2
 
 
 @virtual
