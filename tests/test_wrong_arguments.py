@@ -29,7 +29,7 @@ import aiowheel
 from aiowheel import DelayedOperation, IdleDetector, ManualTimer, Purgatory, Timer, TimingWheel
 from aiowheel.integrations import aiohttp as for_aiohttp
 from aiowheel.integrations import asgi, connections
-from aiowheel.testing import VirtualClockEventLoop
+from aiowheel.testing import MemoryCounters, VirtualClockEventLoop
 from aiowheel.trace import RecordedTimer, TraceRecorder
 
 ROOT = Path(__file__).parent.parent
@@ -95,6 +95,7 @@ NO_CHOICE: tuple[Any, ...] = (None, True, 3, "no", b"skip", Odd(), [], asynchron
 NO_SWITCH = (None, 1, 0, "yes", Odd())
 NO_OPERATION = (None, True, 3, "o", Odd(), Gate, asynchronous)
 NO_INSTRUMENTS = (None, 3, [Odd()], Odd(), asynchronous)
+NO_SIGNALS: tuple[Any, ...] = (None, True, 15, "SIGTERM", ["SIGTERM"], [10_000], [[]], Odd())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -513,8 +514,11 @@ def targets() -> Iterator[Target]:
         "tick": RATE["tick"],
         "max_pending": (*NO_COUNT, 0),
         "instruments": NO_INSTRUMENTS,
+        "counters": (True, 3, "c", MemoryCounters, Odd()),
     }
-    yield Target("asgi.wheel_lifespan", value(asgi.wheel_lifespan), {}, made)
+    yield Target(
+        "asgi.wheel_lifespan", value(asgi.wheel_lifespan), {}, {**made, "signals": NO_SIGNALS}
+    )
     yield Target("aiohttp.add_wheel", value(for_aiohttp.add_wheel), {"app": value(None)}, made)
     polls = {
         "purgatory": (None, True, 3, "p", Odd()),

@@ -14,7 +14,7 @@ from aiowheel._types import Delay
 from aiowheel.abc import Instrument
 from aiowheel.errors import AiowheelError
 from aiowheel.integrations._poll import check_wheel
-from aiowheel.integrations._stop_signals import signal_listener
+from aiowheel.integrations._stop_signals import checked_signals, signal_listener
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared import CounterStore, SharedCounters
 from aiowheel.timer import Timer
@@ -56,10 +56,12 @@ def wheel_lifespan(
 
     Raises:
         TypeError, ValueError: As `Timer` and `Purgatory`.
+        TypeError: *counters* is not a `CounterStore`, or *signals* is not a sequence of signals.
         StoreUnavailableError: The store of *counters* does not answer. The lifespan raises it when
             it starts.
     """
-    check_wheel(name, tick, max_pending, instruments)
+    check_wheel(name, tick, max_pending, instruments, counters)
+    handled = checked_signals(signals)
 
     @asynccontextmanager
     async def lifespan(_app: object) -> AsyncGenerator[WheelState]:
@@ -76,7 +78,7 @@ def wheel_lifespan(
                     shared = SharedCounters(purgatory, counters)
                     state["shared"] = await stack.enter_async_context(shared)
                 with signal_listener(
-                    signals, lambda: closing.append(create_task(purgatory.aclose()))
+                    handled, lambda: closing.append(create_task(purgatory.aclose()))
                 ):
                     yield state
 

@@ -19,6 +19,7 @@ from aiowheel.errors import (
     TimerClosedError,
 )
 from aiowheel.purgatory import DelayedOperation, Outcome, Purgatory
+from aiowheel.shared._store import checked_store
 from aiowheel.timer import ManualTimer, Timer
 
 #: Errors of a purgatory or store that accepts no operation at present: the client gets a 503.
@@ -81,11 +82,15 @@ def check_retry_after(retry_after: object) -> None:
     checked_int("retry_after", retry_after, 0, MOST)
 
 
-def check_wheel(name: object, tick: Any, max_pending: Any, instruments: Any) -> None:
-    """Raise an error now if the arguments would make `Timer` or `Purgatory` raise later."""
+def check_wheel(
+    name: object, tick: Any, max_pending: Any, instruments: Any, counters: object
+) -> None:
+    """Raise an error now if an argument would make the start of the application fail later."""
     checked_str("name", name)
     Timer(tick=tick)
     Purgatory(timer=ManualTimer(), max_pending=max_pending, instruments=instruments)
+    if counters is not None:
+        checked_store(counters, "counters")
 
 
 def called(name: str, function: Callable[..., object], *args: object) -> object:

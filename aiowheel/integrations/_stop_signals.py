@@ -10,8 +10,25 @@ import signal
 import threading
 from asyncio import get_running_loop
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+
+from aiowheel._arguments import safe_repr
+
+
+def checked_signals(signals: Iterable[signal.Signals]) -> tuple[signal.Signals, ...]:
+    """Return *signals* as a tuple.
+
+    Raises:
+        TypeError: *signals* is not a sequence of signals.
+    """
+    with suppress(TypeError):  # from a value that is not iterable, or not hashable
+        found = tuple(signals)
+        if signal.valid_signals().issuperset(found):
+            return found
+    raise TypeError(
+        f"signals must be a sequence of signals such as signal.SIGTERM, got {safe_repr(signals)}"
+    )
 
 
 class _Handler:

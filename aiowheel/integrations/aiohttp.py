@@ -60,8 +60,9 @@ def add_wheel(
 
     Raises:
         TypeError, ValueError: As `Timer` and `Purgatory`.
+        TypeError: *counters* is not a `CounterStore`.
     """
-    check_wheel(name, tick, max_pending, instruments)
+    check_wheel(name, tick, max_pending, instruments, counters)
 
     async def run_wheel(app: web.Application) -> AsyncIterator[None]:
         async with (

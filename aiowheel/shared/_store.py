@@ -199,14 +199,14 @@ def checked_value(name: str, value: object) -> int:
     return value if type(value) is int else int.__int__(value)
 
 
-def checked_store(store: object) -> CounterStore:
+def checked_store(store: object, name: str = "store") -> CounterStore:
     """Return *store* if it is an object with the calls of a `CounterStore`.
 
     Raises:
-        TypeError: *store* is something else.
+        TypeError: *store* is something else; the text has the *name* of the argument.
     """
     if isinstance(store, type) or not callable(getattr(store, "raise_to", None)):
-        raise TypeError(f"store must be a CounterStore, got {safe_repr(store)}")
+        raise TypeError(f"{name} must be a CounterStore, got {safe_repr(store)}")
     return cast("CounterStore", store)
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 
 import pytest
@@ -63,6 +63,21 @@ async def status_of(port: int) -> bytes:
     writer.close()
     await writer.wait_closed()
     return line
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("signals", [(), [signal.SIGINT], [signal.SIGTERM]])
+async def test_the_lifespan_handles_the_given_signals_alone(
+    signals: Sequence[signal.Signals], heard: list[int]
+) -> None:
+    """Without SIGTERM the operations stay pending, and the server's handler is called as well."""
+    async with wheel_lifespan(signals=signals)(None) as state:
+        waiting = state["purgatory"].wait_for(lambda: False, ["news"], timeout=30)
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(1)
+
+        assert waiting.done() == (signal.SIGTERM in signals)
+    assert heard == [signal.SIGTERM]
 
 
 async def test_the_handler_that_was_there_is_called_and_put_back(heard: list[int]) -> None:
