@@ -1,5 +1,7 @@
 """Result files and folders appear completely or not at all."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,22 @@ def test_a_file_appears_when_the_block_ends(tmp_path: Path) -> None:
 
     assert path.read_text() == "later\n"
     assert names(tmp_path) == ["out.csv"]
+
+
+def test_a_file_survives_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its content reaches the disk before its name does, and its name before the block ends."""
+    path = tmp_path / "out.csv"
+    synced: list[tuple[bool, str | None]] = []
+
+    def sync(descriptor: int) -> None:
+        of_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        synced.append((of_folder, path.read_text() if path.exists() else None))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    with whole_file(path) as file:
+        file.write("rows\n")
+
+    assert synced == [(False, None), (True, "rows\n")]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

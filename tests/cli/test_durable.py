@@ -7,7 +7,7 @@ import json
 import sqlite3
 import time
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,32 @@ def test_show_and_cancel_one_timer(store: str, capsys: pytest.CaptureFixture[str
     assert run(["durable", "show", store, "order:1"]) == 2
     assert "NAME must be the name of a pending timer, got 'order:1'" in capsys.readouterr().err
     assert run(["durable", "cancel", store, "order:1"]) == 2
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_cancelled_timer_that_may_still_fire(
+    as_json: bool,  # noqa: FBT001
+    store: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The exit code is 1 if a running process may fire the timer before it reads the change."""
+
+    async def cancel_beside_the_owner() -> int:
+        timers = DurableTimers(SQLiteStore(store))
+        timers.handler("h")(lambda _: None)
+        async with timers:
+            await timers.schedule("soon", "h", due=timedelta(seconds=5))
+            words = ["durable", "cancel", store, "soon", *(["--json"] if as_json else [])]
+            return await asyncio.to_thread(run, words)
+
+    code = asyncio.run(cancel_beside_the_owner())
+
+    printed = capsys.readouterr().out
+    assert code == 1
+    if as_json:
+        assert json.loads(printed) == {"name": "soon", "deleted": True, "will_not_fire": False}
+    else:
+        assert printed == "soon: deleted, but it may fire or have fired\n"
 
 
 @pytest.mark.parametrize("command", ["show", "cancel", "list"])

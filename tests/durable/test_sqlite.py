@@ -48,6 +48,16 @@ def test_a_name_without_a_file_is_refused(name: str) -> None:
     assert repr(name) in str(caught.value)
 
 
+async def test_each_commit_is_synced_to_the_disk(path: Path) -> None:
+    """Otherwise a loss of power takes timers that were reported as committed."""
+    store = SQLiteStore(path)
+    await store.open()
+    found = await store._writer.run(lambda file: file.execute("PRAGMA synchronous").fetchone())
+    await store.close()
+
+    assert found == (2,)  # FULL
+
+
 async def test_a_timer_of_a_transaction_exists_if_the_transaction_commits(path: Path) -> None:
     """After the commit, the process that owns its partition fires it."""
     fired = Fired()

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from aiowheel._bells import CERTAINLY_ALL
+from aiowheel.serve import Limits
+from aiowheel.serve._sqlite_topics import SqliteTopics
 from aiowheel.shared import SqliteCounters, _sqlite
 
 from .conftest import Until
@@ -167,3 +169,19 @@ async def test_a_check_arrives(
     assert looks != []
     await other.raise_to({"k": 1})
     await until(lambda: recorder.values == {"check": 1, "k": 1})
+
+
+@pytest.mark.parametrize("store", ["counters", "synced counters", "topics"])
+async def test_the_writes_that_wait_for_the_disk(store: str, tmp_path: Path) -> None:
+    """A receipt for a message promises that a loss of power does not take the message."""
+    path = tmp_path / "counters.db"
+    if store == "topics":
+        counters = SqliteTopics(str(path), Limits()).counters
+    else:
+        counters = SqliteCounters(path, synced=store == "synced counters")
+    found = await counters._writer.run(
+        lambda file, query: file.execute(query).fetchone(), "PRAGMA synchronous"
+    )
+    await counters.aclose()
+
+    assert found == ((1,) if store == "counters" else (2,))  # NORMAL and FULL
