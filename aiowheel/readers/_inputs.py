@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path, PurePath
 from typing import IO, BinaryIO, Protocol, TextIO, cast
 
+from aiowheel._arguments import safe_repr
 from aiowheel.errors import BadInputError
 from aiowheel.readers._formats import Format, format_of
 
@@ -80,10 +81,13 @@ class Inputs:
         total_bytes: Size of the files on disk.
 
     Raises:
+        TypeError: *patterns* is one path.
         BadInputError: A pattern matches nothing, or a folder or file cannot be read.
     """
 
     def __init__(self, patterns: Sequence[str], form: Format | None = None) -> None:
+        if isinstance(patterns, str | bytes | os.PathLike):
+            raise TypeError(f"patterns must be a list of paths, got {safe_repr(patterns)}")
         found: dict[str, Path] = {}  # by real path, so that a file reached twice is read once
         for path in (path for pattern in patterns for path in _expand(pattern)):
             found.setdefault(os.path.realpath(path), path)  # Path.resolve raises at a loop of links

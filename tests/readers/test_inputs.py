@@ -221,6 +221,13 @@ def test_a_missing_path_is_named(tmp_path: Path) -> None:
             Inputs([str(tmp_path / pattern)])
 
 
+@pytest.mark.parametrize("patterns", ["a.csv", Path("a.csv"), b"a.csv"])
+def test_one_path_alone_is_refused(patterns: Any) -> None:
+    """The letters of a path are paths too: "/" is every file of the machine."""
+    with pytest.raises(TypeError, match=r"patterns must be a list of paths, got .*a\.csv"):
+        Inputs(patterns)
+
+
 def test_an_unknown_suffix_requires_the_format(tmp_path: Path) -> None:
     """The format is not guessed from the content."""
     (tmp_path / "data.txt").write_text("a,b\n")
