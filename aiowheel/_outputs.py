@@ -29,11 +29,16 @@ def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
         errors: The treatment of text that is not UTF-8, as for `open`.
 
     Raises:
-        AiowheelError: The disk refuses; *path* is then as it was before.
+        AiowheelError: The disk refuses, or *path* is no regular file; *path* is then as it was
+            before.
     """
     place = Path(os.path.realpath(path))
     hidden = place.with_name(_hidden_name())
     try:
+        if place.exists() and not place.is_file():  # the rename would replace a device or a pipe
+            raise AiowheelError(
+                f"{path}: must be a file, and is a folder, a device, a pipe or a socket"
+            )
         with hidden.open("x", encoding="utf-8", errors=errors, newline="") as file:
             with contextlib.suppress(OSError):  # there is no earlier file
                 shutil.copymode(place, hidden)

@@ -95,6 +95,23 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path, target: str) ->
 
 
 @pytest.mark.posix
+def test_a_pipe_is_refused_and_stays(tmp_path: Path) -> None:
+    """A rename would replace it; the same holds for a device such as /dev/null."""
+    pipe = tmp_path / "out.csv"
+    os.mkfifo(pipe)
+    link = tmp_path / "link.csv"
+    link.symlink_to(pipe)
+
+    for path in (pipe, link):
+        reason = rf"{path.name}: must be a file, and is a folder, a device, a pipe or a socket"
+        with pytest.raises(AiowheelError, match=reason), whole_file(path):
+            pass
+
+    assert pipe.is_fifo()
+    assert names(tmp_path) == ["link.csv", "out.csv"]
+
+
+@pytest.mark.posix
 @pytest.mark.parametrize("mode", [0o600, 0o664])
 def test_the_permissions_of_the_earlier_file_stay(tmp_path: Path, mode: int) -> None:
     """A private result stays private, also while its successor is written."""

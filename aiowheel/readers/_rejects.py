@@ -18,7 +18,7 @@ def write_rejects(path: Path) -> Generator[Callable[[Reject], object]]:
     the block raises, *path* is left unchanged.
 
     Raises:
-        AiowheelError: The file cannot be written.
+        AiowheelError: The file cannot be written, or *path* is no regular file.
     """
     # Bytes of the input that were not UTF-8 are written back unchanged.
     with whole_file(path, errors="surrogateescape") as file:
