@@ -3,6 +3,11 @@
 import re
 from enum import StrEnum
 from pathlib import PurePath
+from typing import TypeVar
+
+from aiowheel._arguments import checked_choice
+
+_Member = TypeVar("_Member", bound=StrEnum)
 
 
 class Format(StrEnum):
@@ -49,6 +54,16 @@ _SUFFIXES = {
     ".log": Format.CLF,
     ".parquet": Format.PARQUET,
 }
+
+
+def checked_member(argument: str, value: object, members: type[_Member]) -> _Member:
+    """Return *value* as a member of an enumeration; it may be the name of the command line.
+
+    Raises:
+        TypeError: *value* is no text.
+        ValueError: *value* is another text.
+    """
+    return members(checked_choice(argument, value, [each.value for each in members]))
 
 
 def format_of(name: str) -> Format | None:

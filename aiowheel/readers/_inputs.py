@@ -15,7 +15,7 @@ from typing import IO, BinaryIO, Protocol, TextIO, cast
 
 from aiowheel._arguments import safe_repr
 from aiowheel.errors import BadInputError
-from aiowheel.readers._formats import Format, format_of
+from aiowheel.readers._formats import Format, checked_member, format_of
 
 #: The errors that reading a damaged or vanishing file raises.
 READ_ERRORS = (EOFError, OSError, zlib.error, tarfile.TarError)
@@ -72,7 +72,7 @@ class Inputs:
 
     Args:
         patterns: Paths as the user wrote them, at least one.
-        form: The format of every file, or None to go by each file's suffix.
+        form: The format of every file, or its name; None goes by each file's suffix.
 
     Attributes:
         paths: The files; archives are not opened.
@@ -81,20 +81,22 @@ class Inputs:
         total_bytes: Size of the files on disk.
 
     Raises:
-        TypeError: *patterns* is one path.
+        TypeError: *patterns* is one path, or *form* is no text.
+        ValueError: *form* is no format.
         BadInputError: A pattern matches nothing, or a folder or file cannot be read.
     """
 
-    def __init__(self, patterns: Sequence[str], form: Format | None = None) -> None:
+    def __init__(self, patterns: Sequence[str], form: Format | str | None = None) -> None:
         if isinstance(patterns, str | bytes | os.PathLike):
             raise TypeError(f"patterns must be a list of paths, got {safe_repr(patterns)}")
+        forced = None if form is None else checked_member("form", form, Format)
         found: dict[str, Path] = {}  # by real path, so that a file reached twice is read once
         for path in (path for pattern in patterns for path in _expand(pattern)):
             found.setdefault(os.path.realpath(path), path)  # Path.resolve raises at a loop of links
         self.paths: tuple[Path, ...] = tuple(found.values())
-        detected = {form or _format_of_file(path) for path in self.paths}
+        detected = {forced or _format_of_file(path) for path in self.paths}
         self.format: Format | None = detected.pop() if len(detected) == 1 else None
-        self.forced_format: Format | None = form
+        self.forced_format: Format | None = forced
         self._finished_bytes = 0
         self._open_file: io.BufferedReader | None = None
         try:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from aiowheel.errors import BadInputError
-from aiowheel.readers._formats import Format, Unit
+from aiowheel.readers._formats import Format, Unit, checked_member
 from aiowheel.readers._inputs import READ_ERRORS, Source, Sources, read_failure
 from aiowheel.readers._record import Names, Raw
 from aiowheel.readers._records import raw_text, records
@@ -67,8 +67,8 @@ class TimedRows:
         key: Name of the key column, or several names; the first one that the table has is used.
         time: Name of the time column.
         parse_time: Converts a written time to an integer, or raises ValueError with the reason.
-        unit: The unit to which Parquet timestamps are converted. Files with timestamps are refused
-            if *parse_time* is not `parse_epoch`.
+        unit: The unit to which Parquet timestamps are converted, or its name. Files with timestamps
+            are refused if *parse_time* is not `parse_epoch`.
         earliest: The earliest accepted time.
         latest: The latest accepted time.
         strict: Raise at the first rejected or irregular row.
@@ -84,6 +84,10 @@ class TimedRows:
         irregular: Number of accepted rows with a wrong number of fields so far.
         rejects: The first few rejected rows: file, line, reason.
         irregularities: The first few irregular rows, in the same form.
+
+    Raises:
+        TypeError: *unit* is no text.
+        ValueError: *unit* is no unit.
     """
 
     def __init__(
@@ -93,7 +97,7 @@ class TimedRows:
         key: str | Names,
         time: str,
         parse_time: TimeParser,
-        unit: Unit = Unit.S,
+        unit: Unit | str = Unit.S,
         earliest: int = 0,
         latest: int = LATEST_TIME,
         strict: bool = False,
@@ -104,7 +108,7 @@ class TimedRows:
         self.key: Names = (key,) if isinstance(key, str) else key
         self.time = time
         self._parse_time = parse_time
-        self._unit = unit
+        self._unit = checked_member("unit", unit, Unit)
         self.earliest = earliest
         self.latest = latest
         self._strict = strict

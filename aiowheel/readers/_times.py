@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 
-from aiowheel.readers._formats import TimeFormat, Unit
+from aiowheel.readers._formats import TimeFormat, Unit, checked_member
 
 TimeParser = Callable[[str], int]  # raises ValueError whose text is the reason of the rejection
 
@@ -29,13 +29,21 @@ _CLF = re.compile(
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
-def time_parser(written: TimeFormat, unit: Unit) -> TimeParser:
+def time_parser(written: TimeFormat | str, unit: Unit | str) -> TimeParser:
     """Return the function that converts one written time to a whole number of *unit*.
+
+    Both arguments may be names of the command line, such as ``"iso8601"`` and ``"ms"``.
 
     ``epoch`` times are such numbers already; ``decimal`` times are seconds with a fraction;
     ``iso8601`` times without a zone are UTC; ``clf`` is the Common Log Format, with or without
     brackets. The function raises ValueError if *unit* cannot hold the fraction of a time.
+
+    Raises:
+        TypeError: *written* or *unit* is no text.
+        ValueError: *written* or *unit* is another text.
     """
+    written = checked_member("written", written, TimeFormat)
+    whole = checked_member("unit", unit, Unit)
     if written is TimeFormat.EPOCH:
         return parse_epoch
     parse = {
@@ -48,7 +56,7 @@ def time_parser(written: TimeFormat, unit: Unit) -> TimeParser:
         seconds, fraction = parse(text)
         if seconds < 0:
             raise ValueError(f"time {text!r} lies before 1970")
-        return _join(seconds, fraction, unit, text)
+        return _join(seconds, fraction, whole, text)
 
     return parse_time
 
@@ -65,18 +73,19 @@ def parse_epoch(text: str) -> int:
     raise ValueError(f"time {text[:40]!r} is not a whole number >= 0")
 
 
-def duration_in_unit(seconds: float, unit: Unit) -> int:
+def duration_in_unit(seconds: float, unit: Unit | str) -> int:
     """Convert a duration to a whole number of *unit*, reading the float by its printed digits.
 
     Args:
         seconds: Above 0 and below the wheel's range; 0.1 means one tenth, not the binary number
             nearest to it.
-        unit: The unit of the result.
+        unit: The unit of the result, or its name.
 
     Raises:
-        TypeError: *seconds* is a bool.
-        ValueError: *seconds* is out of range or is no whole number of *unit*.
+        TypeError: *seconds* is a bool, or *unit* is no text.
+        ValueError: *seconds* is out of range or is no whole number of *unit*, or *unit* is no unit.
     """
+    unit = checked_member("unit", unit, Unit)
     if isinstance(seconds, bool):
         raise TypeError(f"timeout must be a number of seconds above 0, got {seconds}")
     if not (math.isfinite(seconds) and seconds > 0):

@@ -236,6 +236,13 @@ def test_an_unknown_suffix_requires_the_format(tmp_path: Path) -> None:
         texts(Inputs([str(tmp_path / "data.txt")]))
 
 
+def test_a_format_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    """The error lists the formats."""
+    formats = "'tsv', 'csv', 'ndjson', 'clf', 'parquet', 'zeek'"
+    with pytest.raises(ValueError, match=f"form must be one of {formats}, got 'xls'"):
+        Inputs([str(tmp_path)], "xls")
+
+
 def test_a_tar_without_a_fitting_member_is_refused(tmp_path: Path) -> None:
     """An archive without a readable member is an error, not an empty result."""
     archive = write_tar(tmp_path / "all.tar.gz", {"README": "C"})

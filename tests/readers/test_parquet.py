@@ -44,6 +44,25 @@ def test_whole_numbers_stay_exact(tmp_path: Path) -> None:
     assert pairs(table(tmp_path)) == [(NS, "1"), (NS + 1, "2")]
 
 
+def test_format_and_unit_may_be_given_by_name(tmp_path: Path) -> None:
+    """A table of timestamps whose file has no suffix needs both."""
+    times = pa.array([7], pa.int64()).cast(pa.timestamp("s"))
+    pq.write_table(pa.table({"key": ["k"], "t": times}), tmp_path / "table")
+    parse_time = time_parser("epoch", "ms")
+
+    rows = TimedRows(
+        Inputs([str(tmp_path / "table")], "parquet"),
+        key="key",
+        time="t",
+        parse_time=parse_time,
+        unit="ms",
+    )
+
+    assert pairs(rows) == [(7_000, "k")]
+    with pytest.raises(ValueError, match="unit must be one of 's', 'ms', 'us', 'ns', got 'h'"):
+        TimedRows(Inputs([str(tmp_path)]), key="key", time="t", parse_time=parse_time, unit="h")
+
+
 def test_nulls_and_negative_times_are_rejected(tmp_path: Path) -> None:
     """The error names the number of the row."""
     columns = {"key": ["a", None, "c", "d", ""], "t": [1, 2, None, -5, 3]}

@@ -116,3 +116,28 @@ def test_a_timeout_out_of_range_is_refused(seconds: float, unit: Unit, reason: s
     """The error has the value and the legal range."""
     with pytest.raises(ValueError, match=reason):
         duration_in_unit(seconds, unit)
+
+
+@pytest.mark.parametrize("written", TimeFormat)
+def test_formats_and_units_may_be_given_by_name(written: TimeFormat) -> None:
+    """The names are those of the command line."""
+    text = {
+        TimeFormat.EPOCH: "1000",
+        TimeFormat.DECIMAL: "1",
+        TimeFormat.ISO8601: "1970-01-01T00:00:01Z",
+        TimeFormat.CLF: "01/Jan/1970:00:00:01 +0000",
+    }[written]
+
+    assert time_parser(written.value, "ms")(text) == 1_000
+    assert duration_in_unit(1, "ms") == 1_000
+
+
+def test_another_name_is_refused_at_the_call() -> None:
+    """The error lists the legal names."""
+    formats, units = "'epoch', 'decimal', 'iso8601', 'clf'", "'s', 'ms', 'us', 'ns'"
+    with pytest.raises(ValueError, match=f"written must be one of {formats}, got 'unix'"):
+        time_parser("unix", "s")
+    with pytest.raises(ValueError, match=f"unit must be one of {units}, got 'seconds'"):
+        time_parser("iso8601", "seconds")
+    with pytest.raises(ValueError, match=f"unit must be one of {units}, got 'seconds'"):
+        duration_in_unit(30, "seconds")
