@@ -35,7 +35,7 @@ def idle_events(
 
     Args:
         df: A batch or streaming DataFrame, of any session.
-        key: Name of the key column, of any type that Spark groups by.
+        key: Name of the key column, of any type that Spark can sort, not a map.
         time: Name of the time column: integers of any unit, or timestamps. The sum of a time and
             *timeout* must fit into 64 bits; otherwise the query fails.
         timeout: Above 0. For integer times, a whole number of their unit; for timestamps, seconds
