@@ -214,6 +214,23 @@ def test_a_trace_without_operations_is_reported(spark: "SparkSession", tmp_path:
     assert "The trace holds no operation." in result.page.read_text(encoding="utf-8")
 
 
+def test_the_report_is_on_this_machine(
+    folder: Path, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address elsewhere would become the name of a folder here."""
+    from aiowheel.jobs.report.job import run_report
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInputError, match="must be a path on this machine, got 's3a://b/report'"):
+        run_report(folder, "s3a://b/report", spark)
+    assert list(tmp_path.iterdir()) == []
+
+    result = run_report(folder, f"file://{tmp_path}/report", spark)
+
+    assert result.page == tmp_path / "report" / "report.html"
+    assert result.page.exists()
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

@@ -60,15 +60,20 @@ def run_report(
 
     Args:
         trace_folder: Folder with the `trace-*.parquet` files of one or several runs, or its URI.
-        out_folder: Created if missing; files of an earlier report are replaced, all or none.
+        out_folder: A folder on this machine. Created if missing; files of an earlier report are
+            replaced, all or none.
         spark: The session to use.
 
     Raises:
-        BadInputError: The folder holds no trace, or a file in it is not a trace.
+        BadInputError: The folder holds no trace, or a file in it is not a trace; or *out_folder* is
+            an address elsewhere.
         AiowheelError: A result cannot be written; *out_folder* then stays unchanged.
 
     Cost: nine passes over the trace, one per table.
     """
+    folder = local_path(str(out_folder))
+    if folder is None:
+        raise BadInputError(f"out_folder must be a path on this machine, got {str(out_folder)!r}")
     trace = read_trace_frame(trace_folder, spark)
     operations, span_ns = _measure(trace)
     plans = report_tables(trace, bucket_ns=choose_bucket_ns(span_ns))
@@ -76,7 +81,7 @@ def run_report(
         name: plan.toArrow().sort_by([(key, "ascending") for key in _order(plan)])
         for name, plan in plans.items()
     }
-    folder, origin = Path(out_folder), origin_of(trace_folder)
+    origin = origin_of(trace_folder)
     with whole_folder(folder) as hidden:
         for name, table in results.items():
             write_table(table, hidden / f"{name}.parquet")
