@@ -1,5 +1,7 @@
 """The picture of the report, with any names of purgatories and kinds."""
 
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,24 +11,55 @@ pytest.importorskip("matplotlib")
 
 import pyarrow as pa
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 
+from aiowheel.jobs.report.layout import Row
 from aiowheel.jobs.report.picture import draw_picture
+from aiowheel.jobs.report.tables import HISTOGRAM_EDGES_NS
 
 pytestmark = pytest.mark.one_build
 
 
-def tables_of(purgatory: str, kind: str) -> dict[str, pa.Table]:
-    """Return the tables of the picture: one timeout and one completion."""
-    group = {"purgatory": purgatory, "kind": kind}
-    counted = group | {"lower_ns": 0, "upper_ns": 1_000, "operations": 1}
-    share = group | {"bucket_start_ns": 0, "bucket_ns": 1_000_000, "timeout_share": 0.5}
-    rows = {
-        "outcomes": group | {"operations": 2},
-        "lateness_histogram": counted,
-        "completion_histogram": counted,
-        "timeouts_over_time": share,
+def tables_of(*groups: tuple[str, str], edges: Sequence[int] = (0,)) -> dict[str, pa.Table]:
+    """Return the tables of the picture: a timeout and a completion from each of *edges* on.
+
+    The later a purgatory and kind stands in *groups*, the more operations it has.
+    """
+    rows: dict[str, list[Row]] = {
+        "outcomes": [],
+        "lateness_histogram": [],
+        "completion_histogram": [],
+        "timeouts_over_time": [],
     }
-    return {name: pa.Table.from_pylist([row]) for name, row in rows.items()}
+    for nth, (purgatory, kind) in enumerate(groups):
+        group: Row = {"purgatory": purgatory, "kind": kind}
+        rows["outcomes"].append(group | {"operations": 2 + nth})
+        counted = [group | {"lower_ns": edge, "operations": 1} for edge in edges]
+        rows["lateness_histogram"] += counted
+        rows["completion_histogram"] += counted
+        share = group | {"bucket_start_ns": 0, "bucket_ns": 1_000_000, "timeout_share": 0.5}
+        rows["timeouts_over_time"].append(share)
+    return {name: pa.Table.from_pylist(each) for name, each in rows.items()}
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Return the list to which each saved figure is added."""
+    figures: list[Figure] = []
+    save = Figure.savefig
+
+    def keep(figure: Figure, *args: object, **options: object) -> None:
+        save(figure, *args, **options)  # type: ignore[arg-type]
+        figures.append(figure)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return figures
+
+
+def names_in(legend: Legend | None) -> list[str]:
+    """Return the texts of a legend."""
+    assert legend is not None
+    return [text.get_text().replace(r"\$", "$").strip() for text in legend.get_texts()]
 
 
 @pytest.mark.parametrize(
@@ -40,22 +73,50 @@ def tables_of(purgatory: str, kind: str) -> dict[str, pa.Table]:
     ],
 )
 def test_a_name_is_shown_literally(
-    purgatory: str, kind: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    purgatory: str, kind: str, shown: str, tmp_path: Path, drawn: list[Figure]
 ) -> None:
     """The name is neither a formula nor hidden, and missing glyphs give no warning."""
-    seen: list[str] = []
-    save = Figure.savefig
-
-    def look(figure: Figure, *args: object, **options: object) -> None:
-        legends = [axes.get_legend() for axes in figure.axes]
-        texts = [text.get_text() for legend in legends if legend for text in legend.get_texts()]
-        seen.extend(texts)
-        save(figure, *args, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Figure, "savefig", look)
-
-    picture = draw_picture(tables_of(purgatory, kind), tmp_path / "report.png")
+    picture = draw_picture(tables_of((purgatory, kind)), tmp_path / "report.png")
 
     assert picture.stat().st_size > 0
-    labels = [text.replace(r"\$", "$").strip() for text in seen]
+    labels = [name for axes in drawn[0].axes for name in names_in(axes.get_legend())]
     assert labels == [f"{shown} (1)", f"{shown} (1)", shown]
+
+
+def test_the_groups_of_the_page_are_drawn(tmp_path: Path, drawn: list[Figure]) -> None:
+    """With more, groups would share colours, and the legends would cover the charts."""
+    groups = [(f"topic{nth:02}", "Fetch") for nth in range(40)]
+
+    draw_picture(tables_of(*groups), tmp_path / "report.png")
+
+    wanted = {f"topic{nth:02} / Fetch" for nth in range(33, 40)}
+    for axes in drawn[0].axes:
+        assert {name.removesuffix(" (1)") for name in names_in(axes.get_legend())} == wanted
+    assert "7 of 40 purgatories and kinds" in drawn[0].get_suptitle()
+    lines = drawn[0].axes[2].lines
+    assert len({line.get_color() for line in lines}) == 7
+
+
+def test_all_groups_are_drawn_without_a_remark(tmp_path: Path, drawn: list[Figure]) -> None:
+    """Seven have a colour each."""
+    groups = [(f"topic{nth}", "Fetch") for nth in range(7)]
+
+    draw_picture(tables_of(*groups), tmp_path / "report.png")
+
+    assert len(names_in(drawn[0].axes[0].get_legend())) == 7
+    assert drawn[0].get_suptitle() == ""
+
+
+@pytest.mark.parametrize("ranges", [1, 12, len(HISTOGRAM_EDGES_NS)])
+def test_the_labels_of_ranges_do_not_touch(
+    ranges: int, tmp_path: Path, drawn: list[Figure]
+) -> None:
+    """Of many ranges, every second or third has a label."""
+    edges = HISTOGRAM_EDGES_NS[:ranges]
+
+    draw_picture(tables_of(("fetch", "Fetch"), edges=edges), tmp_path / "report.png")
+
+    labels = [label for label in drawn[0].axes[0].get_xticklabels() if label.get_text()]
+    boxes = [label.get_window_extent() for label in labels]
+    assert len(boxes) >= 2
+    assert all(before.x1 < after.x0 for before, after in pairwise(boxes))

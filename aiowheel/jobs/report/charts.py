@@ -14,6 +14,8 @@ from aiowheel.jobs.report.html import shown
 _WIDTH, _HEIGHT = 760, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 24, 10, 44
 _COLOURS = 7
+#: Number of labels below a histogram; with more, they would touch.
+MOST_LABELS = 14
 _NEARLY = 1 - 1e-9  # tolerance for rounding errors of float sums and quotients
 Points = Sequence[tuple[float, float]]  # a NaN y interrupts the line
 Words = Callable[[float], str]
@@ -79,7 +81,7 @@ def bar_chart(
                 f'width="{max(width - 1, 1):.1f}" height="{_y(0, top[-1]) - y:.1f}">'
                 f"<title>{shown(said)}</title></rect>"
             )
-    step = math.ceil(len(edges) / 14)
+    step = math.ceil(len(edges) / MOST_LABELS)
     ticks = [(_LEFT + at * room, edge) for at, edge in enumerate(edges) if at % step == 0]
     return _frame(ticks, top, y_text, x_label, y_label, marks) + _legend(list(bars))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from aiowheel._printable import printable
@@ -14,6 +15,8 @@ Row = dict[str, Any]
 Cell = Callable[[Any], str]
 #: Number of displayed rows of the ranked tables; the files hold more.
 MOST_ROWS = 5
+#: Number of purgatories and kinds in a chart: the number of colours.
+MOST_GROUPS = 7
 
 
 def text_cell(value: Any) -> str:
@@ -41,6 +44,12 @@ def keys_cell(value: Any) -> str:
 def group_of(row: Row) -> str:
     """Return the name of a row's purgatory and kind."""
     return f"{text_cell(row['purgatory'])} / {text_cell(row['kind'])}"
+
+
+def charted_groups(outcomes: Iterable[Row]) -> list[str]:
+    """Return the groups that the charts show: those with most operations."""
+    largest = sorted(outcomes, key=itemgetter("operations"), reverse=True)[:MOST_GROUPS]
+    return [group_of(row) for row in largest]
 
 
 def counts_by_range(rows: Iterable[Row]) -> dict[str, dict[int, int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from operator import itemgetter
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +12,9 @@ from aiowheel.jobs.report.charts import bar_chart, line_chart
 from aiowheel.jobs.report.html import Page
 from aiowheel.jobs.report.layout import (
     LAYOUT,
+    MOST_GROUPS,
     Row,
+    charted_groups,
     counts_by_range,
     group_of,
     keys_cell,
@@ -23,7 +24,6 @@ from aiowheel.jobs.report.layout import (
 from aiowheel.jobs.report.spans import span_text
 from aiowheel.jobs.report.tables import HISTOGRAM_EDGES_NS
 
-_MOST_GROUPS = 7  # the number of colours
 _MOST_ROWS = 20
 _HINTS = {
     "outcomes": "Timed out counts every operation whose timeout came before its condition was met; "
@@ -45,12 +45,11 @@ def write_page(tables: Mapping[str, pa.Table], origin: Mapping[str, str], path: 
     page = Page("What waited, and how it ended", _period(over_time))
     page.origin(origin)
     page.cards(_cards(outcomes, tables["lateness_quantiles"].to_pylist()))
-    largest = sorted(outcomes, key=itemgetter("operations"), reverse=True)[:_MOST_GROUPS]
-    groups = [group_of(row) for row in largest]
-    if len(outcomes) > _MOST_GROUPS:
+    groups = charted_groups(outcomes)
+    if len(outcomes) > MOST_GROUPS:
         page.section(
             f"{len(outcomes)} purgatories and kinds",
-            f"The charts show the {_MOST_GROUPS} with most operations, the tables all.",
+            f"The charts show the {MOST_GROUPS} with most operations, the tables all.",
         )
     _add_table(page, tables, "outcomes")
     page.section("Share of operations that timed out, over time")

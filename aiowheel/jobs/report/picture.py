@@ -6,6 +6,7 @@ list and tries to open a display.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,14 @@ import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from aiowheel.jobs.report.layout import Row, counts_by_range, group_of, shares_over_time
+from aiowheel.jobs.report.charts import MOST_LABELS
+from aiowheel.jobs.report.layout import (
+    Row,
+    charted_groups,
+    counts_by_range,
+    group_of,
+    shares_over_time,
+)
 from aiowheel.jobs.report.spans import span_text
 from aiowheel.jobs.report.tables import HISTOGRAM_EDGES_NS
 
@@ -24,9 +32,13 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 
 def draw_picture(tables: Mapping[str, pa.Table], path: Path) -> Path:
     """Draw lateness, completion times and timeout share over time into *path*."""
-    groups = [group_of(row) for row in tables["outcomes"].to_pylist()]
-    colours = {group: _COLOURS[i % len(_COLOURS)] for i, group in enumerate(groups)}
+    outcomes = tables["outcomes"].to_pylist()
+    colours = dict(zip(charted_groups(outcomes), _COLOURS, strict=False))
     figure = Figure(figsize=(10, 11), layout="constrained")
+    if len(colours) < len(outcomes):
+        figure.suptitle(
+            f"{len(colours)} of {len(outcomes)} purgatories and kinds: those with most operations"
+        )
     late, done, over_time = figure.subplots(3, 1)
     _draw_histogram(late, tables["lateness_histogram"].to_pylist(), colours)
     late.set_title("How late timeouts came: outcome minus deadline")
@@ -51,10 +63,10 @@ def _label(name: str) -> str:
 
 
 def _draw_histogram(axes: Axes, rows: list[Row], colours: Mapping[str, str]) -> None:
-    if not rows:
+    counts = counts_by_range(row for row in rows if group_of(row) in colours)
+    if not counts:
         _write_none(axes)
         return
-    counts = counts_by_range(rows)
     first = min(min(places) for places in counts.values())
     last = max(max(places) for places in counts.values())
     width = 0.9 / len(counts)
@@ -68,6 +80,7 @@ def _draw_histogram(axes: Axes, rows: list[Row], colours: Mapping[str, str]) -> 
             label=_label(f"{group} ({total:,})"),
         )
     edges = range(first, min(last + 2, len(HISTOGRAM_EDGES_NS)))
+    edges = edges[:: math.ceil(len(edges) / MOST_LABELS)]
     axes.set_xticks(
         [edge - 0.5 for edge in edges], [span_text(HISTOGRAM_EDGES_NS[edge]) for edge in edges]
     )
@@ -96,6 +109,6 @@ def _draw_timeouts(axes: Axes, rows: list[Row], colours: Mapping[str, str]) -> N
 
 
 def _write_none(axes: Axes) -> None:
-    axes.text(0.5, 0.5, "none in this trace", ha="center", va="center", transform=axes.transAxes)
+    axes.text(0.5, 0.5, "none", ha="center", va="center", transform=axes.transAxes)
     axes.set_xticks([])
     axes.set_yticks([])
