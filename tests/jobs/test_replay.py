@@ -253,8 +253,17 @@ def test_a_damaged_page_is_bad_input(trace: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("column", "values", "flaw"),
     [
-        ("created", pa.array(["1"] * 6), "column 'created' must hold integers, got string"),
-        ("lateness", pa.array([1.5] * 6), "column 'lateness' must hold integers, got double"),
+        ("created", pa.array(["1"] * 6), "column 'created' must hold signed integers, got string"),
+        (
+            "created",
+            pa.array([1] * 6, pa.uint64()),
+            "column 'created' must hold signed integers, got uint64",
+        ),
+        (
+            "lateness",
+            pa.array([1.5] * 6),
+            "column 'lateness' must hold signed integers, got double",
+        ),
         ("keys", pa.array(["k"] * 6), "column 'keys' must hold lists, got string"),
         ("outcome", pa.array([1] * 6), "column 'outcome' must hold texts, got int64"),
         ("finished", pa.nulls(6, pa.int64()), "column 'finished' has 6 missing values"),

@@ -214,6 +214,53 @@ def test_a_trace_without_operations_is_reported(spark: "SparkSession", tmp_path:
     assert "The trace holds no operation." in result.page.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        [{}, {"checks": pa.int64(), "operation_id": pa.int32()}],
+        [{"checks": pa.int64(), "operation_id": pa.int16()}, {}],
+        [{"checks": pa.uint8(), "operation_id": pa.uint32()}, {"operation_id": pa.int8()}, {}],
+    ],
+)
+def test_another_program_may_change_the_widths_of_integers(
+    files: list[dict[str, pa.DataType]], spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Some store small numbers in fewer bytes, others every number in eight."""
+    from aiowheel.jobs.report.job import read_trace_frame
+
+    for nth, types in enumerate(files):
+        table = pa.Table.from_pylist([row | {"run_id": f"r{nth}"} for row in ROWS], TRACE_SCHEMA)
+        for name, kind in types.items():
+            changed = pa.field(name, kind)
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, changed, table[name].cast(kind))
+        pq.write_table(table, tmp_path / f"trace-{nth}.parquet")
+
+    frame = read_trace_frame(tmp_path, spark)
+
+    found = frame.orderBy("run_id", "purgatory", "operation_id").toArrow()
+    expected = [row | {"run_id": f"r{nth}"} for nth in range(len(files)) for row in ROWS]
+    assert found.to_pylist() == expected
+    assert dict(frame.dtypes)["created"] == "bigint"
+    assert dict(frame.dtypes)["checks"] == "int"
+
+
+def test_missing_keys_are_no_keys(spark: "SparkSession", tmp_path: Path) -> None:
+    """Another program may write null for a list without elements."""
+    from aiowheel.jobs.report.job import run_report
+
+    table = pa.Table.from_pylist(ROWS, TRACE_SCHEMA)
+    keys = pa.array([None if row["keys"] == ["b"] else row["keys"] for row in ROWS])
+    table = table.set_column(table.schema.get_field_index("keys"), "keys", keys)
+    pq.write_table(table, tmp_path / "trace-0.parquet")
+
+    report = run_report(tmp_path, tmp_path / "report", spark)
+
+    assert report.operations == len(ROWS)
+    worst = report.tables["worst_operations"].to_pylist()
+    assert [row["keys"] for row in worst if row["operation_id"] == 8] == [[]]
+
+
 def test_the_report_is_on_this_machine(
     folder: Path, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,9 +25,20 @@ from aiowheel.jobs.report.tables import report_tables
 from aiowheel.jobs.report.trace_check import check_trace
 from aiowheel.jobs.spark.sources import NO_FILE_SKIPPED
 from aiowheel.jobs.spark.uris import Table, Topic, local_path, parse_uri, spark_path
-from aiowheel.trace import TRACE_COLUMNS
+from aiowheel.trace import TRACE_COLUMNS, TraceColumn
 
 _BUCKETS = 60
+
+
+def _widest(column: TraceColumn) -> str:
+    """Return the type of Spark that holds what any program may write into a column."""
+    if pa.types.is_integer(column.type):
+        return "bigint"
+    return "array<string>" if pa.types.is_list(column.type) else "string"
+
+
+# Without a schema, Spark would read all files by the types of one.
+_SCHEMA = ", ".join(f"{column.name} {_widest(column)}" for column in TRACE_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -127,12 +138,18 @@ def read_trace_frame(trace_folder: str | os.PathLike[str], spark: SparkSession) 
     if isinstance(place, Table):
         frame = spark.read.format("delta").load(place.folder.path)
     elif (folder := local_path(str(trace_folder))) is not None:
-        frame = reader.parquet(*map(spark_path, check_trace(folder)))
+        frame = reader.schema(_SCHEMA).parquet(*map(spark_path, check_trace(folder)))
     else:
         frame = reader.parquet(place.pattern)
     for column in TRACE_COLUMNS:
         if column.name not in frame.columns:
             raise BadInputError(f"{trace_folder}: not a trace: no column {column.name!r}")
+    frame = frame.withColumns(
+        {
+            "keys": F.coalesce("keys", F.array().cast("array<string>")),
+            "checks": F.col("checks").cast("int"),
+        }
+    )
     return frame.select(*(column.name for column in TRACE_COLUMNS))
 
 

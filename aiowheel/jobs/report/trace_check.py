@@ -53,8 +53,8 @@ def _kind(found: pa.DataType) -> str:
     """Return the kind of a column without its width, which another program may have changed."""
     if pa.types.is_dictionary(found):
         found = found.value_type
-    if pa.types.is_integer(found):
-        return "integers"
+    if pa.types.is_integer(found) and found != pa.uint64():  # to Spark, a uint64 is a decimal
+        return "signed integers"
     if pa.types.is_string(found) or pa.types.is_large_string(found):
         return "texts"
     return "lists" if pa.types.is_list(found) or pa.types.is_large_list(found) else str(found)
