@@ -13,7 +13,14 @@ from aiowheel.errors import BadInputError
 pytest.importorskip("pyspark")
 
 from aiowheel.jobs.wheels.drawn_load import Waits, draw
-from aiowheel.jobs.wheels.simulate import SHARDS, Sweep, check_sweep, run_simulation, run_task
+from aiowheel.jobs.wheels.simulate import (
+    SHARDS,
+    Sweep,
+    check_sweep,
+    run_simulation,
+    run_task,
+    simulate,
+)
 
 from .closed_form import closed_form
 
@@ -125,3 +132,49 @@ def test_a_sweep_out_of_range_is_refused(change: dict[str, Any], reason: str) ->
     """The error has the value and the range."""
     with pytest.raises(BadInputError, match=reason):
         check_sweep(replace(SWEEP, **change))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"operations": 1e3}, "operations must be an int from 1 to 1000000000000, got 1000.0"),
+        ({"operations": "5"}, "operations must be an int from 1 to 1000000000000, got '5'"),
+        ({"shards": 2.0}, "shards must be an int from 1 to 20001, got 2.0"),
+        ({"seed": 1.5}, "seed must be an int from 0 to 4611686018427387904, got 1.5"),
+        ({"wheel_sizes": [64.5]}, "wheel size must be an int from 2 to 16777216, got 64.5"),
+        ({"waits": (1, 2)}, "waits must be a Waits, got (1, 2)"),
+    ],
+)
+def test_a_sweep_of_other_types_is_refused(change: dict[str, Any], reason: str) -> None:
+    """A seed of 1.5 would draw the load of seed 1; the others would fail in a worker."""
+    with pytest.raises(TypeError) as caught:
+        check_sweep(replace(SWEEP, **change))
+
+    assert str(caught.value) == reason
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("columns", "arguments", "reason"),
+    [
+        ("", {"seed": 1.5}, "seed must be an int from 0 to 4611686018427387904, got 1.5"),
+        ("", {"partitions": 1.5}, "partitions must be an int from 1 to 2147483647, got 1.5"),
+        ("tick_ns double", {}, "tick_ns of settings must be bigint, got double"),
+        ("wheel_size string", {}, "wheel_size of settings must be int, got string"),
+        ("rate string", {}, "rate of settings must be double, got string"),
+    ],
+)
+def test_arguments_of_other_types_are_refused(
+    columns: str, arguments: dict[str, Any], reason: str, spark: "SparkSession"
+) -> None:
+    """The call raises before Spark does any work; a tick of 1000.7 would become 1000."""
+    name, _, kind = columns.partition(" ")
+    usual = {"tick_ns": "bigint", "wheel_size": "int", "timeout_ns": "bigint", "rate": "double"}
+    types = usual | ({name: kind} if name else {})
+    settings = spark.createDataFrame([], ", ".join(f"{each} {types[each]}" for each in types))
+    usual_arguments: dict[str, Any] = {"operations": 100, "waits": SWEEP.waits}
+
+    with pytest.raises(TypeError) as caught:
+        simulate(settings, **usual_arguments | arguments)
+
+    assert str(caught.value) == reason

@@ -177,6 +177,24 @@ def test_a_tuning_without_a_wheel_size_is_refused() -> None:
         candidates_of(0.01, None, [])
 
 
+@pytest.mark.parametrize(
+    ("ticks", "sizes", "reason"),
+    [
+        (None, [64.5], "wheel size must be an int from 2 to 16777216, got 64.5"),
+        (None, ["64"], "wheel size must be an int from 2 to 16777216, got '64'"),
+        (None, 64, "wheel_sizes must be a list, got 64"),
+        (None, "64", "wheel_sizes must be a list, got '64'"),
+        (0.001, [64], "ticks must be a list, got 0.001"),
+    ],
+)
+def test_candidates_of_other_types_are_refused(ticks: Any, sizes: Any, reason: str) -> None:
+    """The call names the argument, before a worker fails."""
+    with pytest.raises(TypeError) as caught:
+        candidates_of(0.01, ticks, sizes)
+
+    assert str(caught.value) == reason
+
+
 def test_the_line_to_paste_has_the_tick_to_the_nanosecond() -> None:
     """A rounded-up tick would exceed the bound."""
     candidate = dict.fromkeys(CANDIDATES.names, 0) | {"tick_ns": 1_234_567_899, "wheel_size": 64}

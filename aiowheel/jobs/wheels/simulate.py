@@ -19,8 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from aiowheel._arguments import safe_repr
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.spark.session import parallelism
+from aiowheel.jobs.wheels.checked import check_wheel_sizes, checked_count
 from aiowheel.jobs.wheels.drawn_load import Waits, draw
 from aiowheel.jobs.wheels.feed import feed
 from aiowheel.jobs.wheels.run import WheelRun
@@ -28,6 +30,8 @@ from aiowheel.wheel._wheel import LIMIT
 
 _PARTITIONS_A_CORE = 4
 _LONGEST_SECONDS = 1e9
+_MOST_PARTITIONS = 2**31 - 1
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _SETTING: dict[str, pa.DataType] = {
     "tick_ns": pa.int64(),
     "wheel_size": pa.int32(),
@@ -115,7 +119,8 @@ def run_simulation(
         partitions: Number of Spark tasks; no result depends on it. Default: four per core.
 
     Raises:
-        BadInputError: A value of *sweep* is out of range.
+        TypeError: A value of *sweep*, or *partitions*, has another type.
+        BadInputError: A value of *sweep*, or *partitions*, is out of range.
 
     Cost: about 0.4 us of CPU per operation and setting with the compiled wheel, ten times that with
     the pure one.
@@ -167,8 +172,9 @@ def simulate(
         and ``peak_bytes``. Sum the counts over the shards, and take the maximum of the others.
 
     Raises:
-        BadInputError: *operations*, *seed* or *shards* is out of range. A setting out of range
-            raises when the result is used.
+        TypeError: An argument or a column has another type.
+        BadInputError: *operations*, *seed*, *shards* or *partitions* is out of range. A setting out
+            of range raises when the result is used.
         ValueError: A column is missing.
 
     Cost: about 0.4 us of CPU per operation and setting with the compiled wheel, ten times that with
@@ -176,9 +182,16 @@ def simulate(
     """
     sweep = Sweep(operations, waits, [], [], [], [], seed, shards)
     check_sweep(sweep)
-    for name in _SETTING:
-        if name not in settings.columns:
+    if partitions is not None:
+        checked_count("partitions", partitions, 1, _MOST_PARTITIONS)
+    columns = from_arrow_schema(pa.schema(_SETTING))
+    found = dict(settings.dtypes)
+    for column in columns:
+        name, wanted = column.name, column.dataType.simpleString()
+        if name not in found:
             raise ValueError(f"settings must have a column {name!r}, got {settings.columns}")
+        if not _fits(found[name], wanted):
+            raise TypeError(f"{name} of settings must be {wanted}, got {found[name]}")
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -188,11 +201,17 @@ def simulate(
     spark = settings.sparkSession
     count = partitions or _PARTITIONS_A_CORE * parallelism(spark)
     numbers = spark.range(shards).select(F.col("id").cast("int").alias("shard"))
-    columns = from_arrow_schema(pa.schema(_SETTING))
     tasks = settings.select(*(F.col(each.name).cast(each.dataType) for each in columns))
     # Repartitioned by number, which Spark keeps; it would merge few small rows into one task.
     plan = tasks.crossJoin(numbers).repartition(count)
     return plan.mapInArrow(run, from_arrow_schema(_ANSWERS))
+
+
+def _fits(found: str, wanted: str) -> bool:
+    """Return whether a column is of the wanted kind: a cast to integers would cut fractions."""
+    if found in _INTEGERS:
+        return True
+    return wanted == "double" and (found in {"float", "double"} or found.startswith("decimal"))
 
 
 def run_task(task: dict[str, Any], sweep: Sweep) -> dict[str, Any]:
@@ -264,28 +283,26 @@ def check_sweep(sweep: Sweep) -> None:
     """Check the settings against the range of a wheel, which ends 73 years after 0.
 
     Raises:
+        TypeError: A count, a wheel size or the waits have another type.
         BadInputError: The text holds the value and the legal range.
     """
+    operations = checked_count("operations", sweep.operations, 1, 10**12)
+    checked_count("shards", sweep.shards, 1, min(operations, 10**6))
+    checked_count("seed", sweep.seed, 0, 2**62)
+    check_wheel_sizes(sweep.wheel_sizes)
+    if not isinstance(sweep.waits, Waits):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
+        raise TypeError(f"waits must be a Waits, got {safe_repr(sweep.waits)}")
     longest = max((*sweep.timeouts_ns, 0)) + max((*sweep.ticks_ns, 0))
-    each = math.ceil(sweep.operations / max(1, sweep.shards))
+    each = math.ceil(sweep.operations / sweep.shards)
     # A safe bound of the last arrival: ten standard deviations, and 50 mean gaps for small shards.
     gaps = each + 10 * math.sqrt(each) + 50
     least_rate = sweep.shards * gaps / max(1.0, (LIMIT - longest) / 1e9)
     bounds: list[tuple[str, Sequence[float], float, float]] = [
-        ("operations", [sweep.operations], 1, 10**12),
-        ("shards", [sweep.shards], 1, min(sweep.operations, 10**6)),
-        ("seed", [sweep.seed], 0, 2**62),
         ("tick", [tick / 1e9 for tick in sweep.ticks_ns], 1e-9, _LONGEST_SECONDS),
-        ("wheel size", sweep.wheel_sizes, 2, 2**24),
         ("timeout", [timeout / 1e9 for timeout in sweep.timeouts_ns], 1e-9, _LONGEST_SECONDS),
         ("rate", sweep.rates, least_rate, 1e9),
     ]
     for name, values, least, most in bounds:
         for value in values:
             if not least <= value <= most:
-                low, high, got = map(_exact, (least, most, value))
-                raise BadInputError(f"{name} must be from {low} to {high}, got {got}")
-
-
-def _exact(number: float) -> str:
-    return str(number) if isinstance(number, int) else f"{number:g}"
+                raise BadInputError(f"{name} must be from {least:g} to {most:g}, got {value:g}")

@@ -26,6 +26,7 @@ from aiowheel._arguments import checked_int, safe_repr
 from aiowheel._units import delay_to_ns
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.spark.session import parallelism
+from aiowheel.jobs.wheels.checked import check_list, check_wheel_sizes
 from aiowheel.jobs.wheels.feed import Feeding
 from aiowheel.jobs.wheels.recorded_load import COLUMNS, LONGEST_NS, RecordedLoad
 from aiowheel.jobs.wheels.run import WheelRun
@@ -43,7 +44,6 @@ LEAST_TICK_NS: Final = 1_000
 LONGEST_TICK_NS: Final = 3_600_000_000_000
 #: Costs within this factor count as equal: then the wheel with fewer buckets is better.
 _AS_CHEAP: Final = 1.02
-_MOST_BUCKETS: Final = 2**24
 WHEEL_SIZES: Final = (16, 64, 256, 1_024, 4_096)
 
 _STRETCH = ("number", "origin", "width", "count")
@@ -128,6 +128,7 @@ def tune(
         nanoseconds per operation, and ``allowed``, whether the tick is within *max_lateness*.
 
     Raises:
+        TypeError: An argument has another type.
         BadInputError: A value is out of its range, or no tick is within the bound.
         ValueError: *rows_per_stretch* is out of range.
 
@@ -169,16 +170,17 @@ def candidates_of(
     """Return pairs of a tick in nanoseconds and a wheel size, without duplicates; see `tune`.
 
     Raises:
-        BadInputError: See `tune`.
+        TypeError, BadInputError: See `tune`.
     """
+    check_list("wheel_sizes", wheel_sizes)
+    if ticks is not None:
+        check_list("ticks", ticks)
     bound_ns = _checked_ns("max lateness", max_lateness)
     given = [_checked_ns("tick", tick) for tick in ticks or ()]
     ticks_ns = sorted(set(given or candidate_ticks(bound_ns)))
     if not wheel_sizes:
         raise BadInputError("wheel_sizes must be one or more sizes, got none")
-    for size in wheel_sizes:
-        if not 2 <= size <= _MOST_BUCKETS:
-            raise BadInputError(f"wheel size must be from 2 to {_MOST_BUCKETS}, got {size}")
+    check_wheel_sizes(wheel_sizes)
     if ticks_ns[0] > bound_ns:
         raise BadInputError(
             f"no tick is within the lateness bound of {bound_ns / 1e9:g} s: "
