@@ -107,6 +107,20 @@ def test_all_groups_are_drawn_without_a_remark(tmp_path: Path, drawn: list[Figur
     assert drawn[0].get_suptitle() == ""
 
 
+def test_the_axis_of_a_long_trace_counts_days(tmp_path: Path, drawn: list[Figure]) -> None:
+    """The page has the same axis."""
+    tables = tables_of(("fetch", "Fetch"))
+    row = tables["timeouts_over_time"].to_pylist()[0] | {"bucket_ns": 20_000 * 10**9}
+    rows = [row | {"bucket_start_ns": nth * 20_000 * 10**9} for nth in range(60)]
+    tables["timeouts_over_time"] = pa.Table.from_pylist(rows)
+
+    draw_picture(tables, tmp_path / "report.png")
+
+    axes = drawn[0].axes[2]
+    assert axes.get_xlabel().startswith("days since the first operation finished")
+    assert axes.get_xlim()[1] < 20
+
+
 @pytest.mark.parametrize("ranges", [1, 12, len(HISTOGRAM_EDGES_NS)])
 def test_the_labels_of_ranges_do_not_touch(
     ranges: int, tmp_path: Path, drawn: list[Figure]

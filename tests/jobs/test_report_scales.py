@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from aiowheel.jobs.report.layout import LAYOUT
+from aiowheel.jobs.report.layout import LAYOUT, Row, shares_over_time, time_unit
 from aiowheel.jobs.report.spans import span_text
 from aiowheel.jobs.report.text import print_report
 
@@ -32,6 +32,30 @@ def test_a_span_is_cut_into_at_most_60_stretches(span_ns: int, bucket_ns: int) -
     report = pytest.importorskip("aiowheel.jobs.report.job", exc_type=ImportError)
 
     assert report.choose_bucket_ns(span_ns) == bucket_ns
+
+
+@pytest.mark.parametrize(
+    ("bucket_s", "buckets", "unit", "last"),
+    [
+        (0.001, 1, "seconds", 0.0005),
+        (200, 60, "seconds", 11_900),
+        (500, 36, "hours", 17_750 / 3_600),
+        (10_000, 34, "hours", 335_000 / 3_600),
+        (50_000, 28, "days", 1_375_000 / 86_400),
+    ],
+)
+def test_a_time_axis_has_the_unit_of_its_span(
+    bucket_s: float, buckets: int, unit: str, last: float
+) -> None:
+    """A million seconds would be written as 1e+06."""
+    width = round(bucket_s * SECOND)
+    group = {"purgatory": "p", "kind": "K", "bucket_ns": width, "timeout_share": 0.5}
+    rows: list[Row] = [group | {"bucket_start_ns": 7 + nth * width} for nth in range(buckets)]
+
+    name, unit_ns = time_unit(rows)
+
+    assert name == unit
+    assert shares_over_time(rows, "p / K", unit_ns)[-1] == pytest.approx((last, 50))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,9 @@ Cell = Callable[[Any], str]
 MOST_ROWS = 5
 #: Number of purgatories and kinds in a chart: the number of colours.
 MOST_GROUPS = 7
+#: The units of a time axis; each is used from four units on.
+_TIME_UNITS = (("days", 86_400_000_000_000), ("hours", 3_600_000_000_000))
+_LEAST_UNITS = 4
 
 
 def text_cell(value: Any) -> str:
@@ -61,10 +64,24 @@ def counts_by_range(rows: Iterable[Row]) -> dict[str, dict[int, int]]:
     return counts
 
 
-def shares_over_time(rows: Sequence[Row], group: str) -> list[tuple[float, float]]:
+def time_unit(rows: Sequence[Row]) -> tuple[str, int]:
+    """Return the name and the nanoseconds of the unit of a time axis.
+
+    Args:
+        rows: The rows of `timeouts_over_time`.
+    """
+    starts = [row["bucket_start_ns"] for row in rows]
+    span_ns = max(starts) - min(starts) if starts else 0
+    for name, unit_ns in _TIME_UNITS:
+        if span_ns >= _LEAST_UNITS * unit_ns:
+            return name, unit_ns
+    return "seconds", 1_000_000_000
+
+
+def shares_over_time(rows: Sequence[Row], group: str, unit_ns: int) -> list[tuple[float, float]]:
     """Return the points of the line of *group*, from the rows of `timeouts_over_time`.
 
-    A point is the middle of a bucket, in seconds since the first bucket of all groups, and the
+    A point is the middle of a bucket, in units since the first bucket of all groups, and the
     percentage of its operations that timed out. A bucket in which no operation ended has NaN, which
     interrupts the line.
     """
@@ -72,7 +89,7 @@ def shares_over_time(rows: Sequence[Row], group: str) -> list[tuple[float, float
     own = [row for row in rows if group_of(row) == group]
     shares = {row["bucket_start_ns"]: row["timeout_share"] for row in own}
     return [
-        ((start - origin + width / 2) / 1e9, 100 * shares.get(start, math.nan))
+        ((start - origin + width / 2) / unit_ns, 100 * shares.get(start, math.nan))
         for start in range(min(shares), max(shares) + 1, width)
     ]
 

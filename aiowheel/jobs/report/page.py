@@ -20,6 +20,7 @@ from aiowheel.jobs.report.layout import (
     keys_cell,
     shares_over_time,
     text_cell,
+    time_unit,
 )
 from aiowheel.jobs.report.spans import span_text
 from aiowheel.jobs.report.tables import HISTOGRAM_EDGES_NS
@@ -102,11 +103,12 @@ def _add_table(page: Page, tables: Mapping[str, pa.Table], name: str) -> None:
 
 
 def _timeouts(rows: list[Row], groups: list[str]) -> str:
+    unit, unit_ns = time_unit(rows)
     return line_chart(
-        {group: shares_over_time(rows, group) for group in groups},
-        x_label="seconds since the first operation ended",
+        {group: shares_over_time(rows, group, unit_ns) for group in groups},
+        x_label=f"{unit} since the first operation ended",
         y_label="share timed out",
-        x_text=lambda seconds: f"{seconds:g}",
+        x_text=lambda time: f"{time:g}",
         y_text=lambda percent: f"{percent:.3g} %",
     )
 

@@ -22,6 +22,7 @@ from aiowheel.jobs.report.layout import (
     counts_by_range,
     group_of,
     shares_over_time,
+    time_unit,
 )
 from aiowheel.jobs.report.spans import span_text
 from aiowheel.jobs.report.tables import HISTOGRAM_EDGES_NS
@@ -94,16 +95,17 @@ def _draw_timeouts(axes: Axes, rows: list[Row], colours: Mapping[str, str]) -> N
     if not rows:
         _write_none(axes)
         return
+    unit, unit_ns = time_unit(rows)
     for group, colour in colours.items():
         axes.plot(
-            *zip(*shares_over_time(rows, group), strict=True),
+            *zip(*shares_over_time(rows, group, unit_ns), strict=True),
             color=colour,
             marker="o",
             markersize=4,
             label=_label(group),
         )
     width = span_text(rows[0]["bucket_ns"])
-    axes.set_xlabel(f"seconds since the first operation finished; one point per {width}")
+    axes.set_xlabel(f"{unit} since the first operation finished; one point per {width}")
     axes.set_ylim(-3, 103)
     axes.legend()
 
