@@ -29,6 +29,7 @@ from aiowheel.jobs.operations.schemas import OUTCOMES
 from aiowheel.jobs.operations.shard_state import count_in_state
 from aiowheel.jobs.operations.stages import STATE_NAME, TAKEN_COUNTS
 from aiowheel.jobs.operations.stream import PurgatoryStream, Written
+from aiowheel.jobs.spark import query
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.sinks import read_batches
 from aiowheel.jobs.spark.source_files import files_of_batch, refuse_missing_files
@@ -367,6 +368,28 @@ def test_a_purgatory_stream_waits_for_its_files(
     found = (report["operations"], report["rejected"], report["pending"])
     assert found == (2, 0, 1), report
     assert outcomes(folder) == [("x", "expired", None, 500)]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@spark_test
+def test_two_runs_of_one_checkpoint_are_named(
+    idle: list[str], run_command: RunCommand, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second run to finish a micro-batch ends."""
+    put(folder / "in" / "0.ndjson", touch("a", 100))
+
+    def finish_first(_spark: object, checkpoint: Path, batch_id: int) -> set[str]:
+        (checkpoint / "commits" / str(batch_id)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+        return set()
+
+    monkeypatch.setattr(query, "refuse_missing_files", finish_first)
+    code, _, errors = run_command([*idle, "--once"])
+
+    assert code == 1
+    assert errors == (
+        "aiowheel: another run uses the same checkpoint: start again when that run has ended"
+    )
 
 
 def write_checkpoint(folder: Path, offsets: dict[int, str], logs: dict[str, list[str]]) -> None:

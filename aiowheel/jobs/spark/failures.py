@@ -41,6 +41,9 @@ _ADVICE = {
     "Cannot call methods on a stopped SparkContext": "Spark has stopped: its master ended it",
     "Relative path in absolute URI": "Spark cannot read a file with a colon in its name: rename it",
     "has been shut down": "Spark has stopped: its master ended it",
+    "CONCURRENT_STREAM_LOG_UPDATE": (
+        "another run uses the same checkpoint: start again when that run has ended"
+    ),
 }
 
 
