@@ -373,6 +373,28 @@ def test_a_purgatory_stream_waits_for_its_files(
 @pytest.mark.spark
 @pytest.mark.slow
 @spark_test
+def test_an_empty_file_takes_the_place_of_a_damaged_one(
+    purgatory: list[str], run_command: RunCommand, folder: Path
+) -> None:
+    """A file without bytes has no rows, also if it was empty from the start."""
+    table = pa.table({"id": ["x"], "keys": [["a"]], "created": [100], "deadline": [500]})
+    pq.write_table(table, folder / "ops" / "0.parquet")
+    (folder / "ops" / "1.parquet").touch()
+    damaged = folder / "events" / "0.parquet"
+    damaged.write_bytes(b"PAR1")
+    assert run_command([*purgatory, "--once"])[0] == 2
+
+    damaged.write_bytes(b"")
+    code, report, errors = run_command([*purgatory, "--drain"])
+
+    assert (code, errors) == (0, "")
+    assert (report["operations"], report["rejected"]) == (1, 0)
+    assert outcomes(folder) == [("x", "expired", None, 500)]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@spark_test
 def test_two_runs_of_one_checkpoint_are_named(
     idle: list[str], run_command: RunCommand, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

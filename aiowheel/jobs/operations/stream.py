@@ -250,7 +250,8 @@ class PurgatoryStream:
             if form is Format.PARQUET and folder is not None:
                 watched = os.path.normpath(folder.absolute())  # Spark's names have no `..` either
                 for file in map(Path, files):
-                    if file.is_relative_to(watched):
+                    # Spark reads no rows from a file without bytes.
+                    if file.is_relative_to(watched) and file.stat().st_size:
                         check_parquet_file(file, schema)
 
     def _write(self, spark: SparkSession, decided: Decided) -> Callable[[DataFrame, int], None]:
