@@ -35,6 +35,27 @@ JAVA = """An error occurred while calling o1.save.
 Caused by: java.io.IOException: Disk quota exceeded
 \tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
 """
+WORKER = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [OTHER]
+Traceback (most recent call last):
+  File "/usr/lib/python/pyspark/errors/exceptions/captured.py", line 262, in deco
+    raise converted from None
+pyspark.errors.exceptions.captured.PythonException: An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "/usr/lib/python/pyspark/worker.py", line 4327, in invoke_udf
+    run_process()
+"""
+BARE = f"""{WORKER}EOFError
+ SQLSTATE: 39000
+"""
+STATE_ENDED = f"""{WORKER}\
+  File "/usr/lib/python/pyspark/stateful_processor_api_client.py", line 1, in _receive_proto_message
+    length = read_int(self.sockfile)
+             ^^^^^^^^^^^^^^^^^^^^^^^
+  File "/usr/lib/python/pyspark/serializers.py", line 604, in read_int
+    raise EOFError
+EOFError
+ SQLSTATE: 39000
+"""
 SNAPPY = """An error occurred while calling o4.collect.
 : org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file \
 file:///data/a%20b/trace.x.parquet.  SQLSTATE: KD001
@@ -75,6 +96,8 @@ DAMAGED = "damaged, and with it the checkpoint"
         (LOG_FILE, AiowheelError, f"/ck/offsets/0: {DAMAGED}"),
         (PYTHON, BadInputError, "a.csv: line 3: the key is empty"),
         (ARROW, AiowheelError, "ArrowInvalid: Casting would result in out of bounds"),
+        (BARE, AiowheelError, "Spark failed: EOFError (--verbose"),
+        (STATE_ENDED, AiowheelError, "the state store ended: is the disk full, or Spark out of"),
         (JAVA, AiowheelError, "Disk quota exceeded"),
         ("java.io.IOException: No space left on device", AiowheelError, "the disk is full"),
         ("java.lang.OutOfMemoryError: Java heap space", AiowheelError, "spark.driver.memory"),

@@ -17,7 +17,7 @@ from aiowheel.errors import AiowheelError, BadInputError
 # Errors that this package raised in a Python worker arrive as text.
 _OURS = re.compile(r"^(?:\w+\.)*errors\.(BadInputError|AiowheelError): (.+)$", re.MULTILINE)
 # The last line of a Python worker's traceback; Java's lines begin with a blank or a package name.
-_PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|ArrowInvalid)): (.+)$", re.MULTILINE)
+_PYTHON = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|ArrowInvalid))(?:: (.+))?$", re.MULTILINE)
 _CAUSE = re.compile(r"^(?:Caused by: )([\w.$]+): (.+)$", re.MULTILINE)
 _FILE = re.compile(r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading file (\S+)\. ")
 _CHECKPOINT_FILE = re.compile(r"(?:Copied|read log file) file:(/.+?)(?: to /|\. )")
@@ -43,6 +43,10 @@ _ADVICE = {
     "has been shut down": "Spark has stopped: its master ended it",
     "CONCURRENT_STREAM_LOG_UPDATE": (
         "another run uses the same checkpoint: start again when that run has ended"
+    ),
+    # A Python worker has only lost its connection; Spark logs the reason elsewhere.
+    "in _receive_proto_message": (
+        "the state store ended: is the disk full, or Spark out of memory? (--verbose shows the log)"
     ),
 }
 
@@ -132,16 +136,16 @@ def _damaged_place(text: str) -> str | None:
 def _reason(text: str) -> str:
     """Return the innermost cause: Python's if there is one, else Java's, else the first line."""
     if "Traceback (most recent call last)" in text and (raised := _raised_in(text)):
-        kind, reason = raised[-1]
-        return f"{kind}: {reason}"
+        return ": ".join(filter(None, raised[-1]))
     if causes := _CAUSE.findall(text):
         return str(causes[-1][1])
     return _first_line(text)
 
 
 def _raised_in(text: str) -> list[tuple[str, str]]:
-    """Return the errors that Python raised itself, without those passed on from Java."""
-    return [found for found in _PYTHON.findall(text) if not found[0].startswith("Py4J")]
+    """Return the names and texts of the errors that Python raised itself, not Java or PySpark."""
+    wrappers = ("Py4J", "PythonException")
+    return [found for found in _PYTHON.findall(text) if not found[0].startswith(wrappers)]
 
 
 def _first_line(text: str) -> str:
