@@ -191,6 +191,19 @@ def test_a_row_of_a_stream_at_the_bound_keeps_its_key_alive(
     assert sorted(result) == [("k", 95, 125), ("newest", 100, 130)]
 
 
+def test_a_late_row_of_a_stream_does_not_change_earlier_events(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """A row is dropped if it lies *timeout* behind the watermark, and otherwise used."""
+    moves = [("newest", 100)]  # Spark drops rows a micro-batch later, by the watermark 95
+    late = [("used", 70), ("dropped", 64)]
+    parts = [[("used", 60), *moves], moves, late, [("flush", 10_000)]]
+
+    result = found_by_stream(spark, "late_rows", parts, 5, tmp_path)
+
+    assert sorted(result) == [("newest", 100, 130), ("used", 60, 90), ("used", 70, 100)]
+
+
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_a_time_beyond_64_bits_is_an_error(
     spark: "SparkSession", ansi: str, capsys: pytest.CaptureFixture[str]

@@ -41,14 +41,15 @@ def idle_events(
         timeout: Above 0. For integer times, a whole number of their unit; for timestamps, seconds
             or a timedelta, to the microsecond.
         watermark: How far a row of a stream may lie behind the newest one, in seconds or as a
-            timedelta; later rows are dropped. None for a batch, and for a stream that already has
-            a watermark on *time*.
+            timedelta. A later row is used as well, unless it lies *timeout* or more behind the
+            watermark; then it is dropped. None for a batch, and for a stream that already has a
+            watermark on *time*.
 
     Returns:
         ``key``, and ``last`` and ``fire`` of the type of *time*, or ``bigint`` if it holds
-            integers. A stream emits a row, in output
-            mode append, when the watermark has passed *fire*; keys that are open when the stream
-            ends have no row.
+            integers. A stream emits a row, in output mode append, when the watermark has passed
+            *fire*. A row that comes later than the watermark does not change the rows emitted
+            before. Keys that are open when the stream ends have no row.
 
     Raises:
         TypeError: *time* is not a column of integers or timestamps, or a stream's column holds
