@@ -13,7 +13,7 @@ class BadInputError(AiowheelError, ValueError):
     """An input file, column or option value cannot be used; the command line exits with 2."""
 
 
-class MissingExtraError(AiowheelError, ImportError):
+class MissingExtraError(AiowheelError, ModuleNotFoundError):
     """An optional dependency is not installed; the text is the command that installs it."""
 
     def __init__(self, extra: str) -> None:
@@ -22,7 +22,11 @@ class MissingExtraError(AiowheelError, ImportError):
         self.extra = extra
 
     def __str__(self) -> str:
-        return f"this needs: pip install 'aiowheel[{self.extra}]'"
+        text = f"this needs: pip install 'aiowheel[{self.extra}]'"
+        cause = self.__cause__
+        if cause is None or isinstance(cause, ModuleNotFoundError):
+            return text
+        return f"{text} ({type(cause).__name__}: {cause})"  # for example a broken installation
 
 
 class TimerClosedError(AiowheelError, RuntimeError):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import aiowheel
+from aiowheel.errors import MissingExtraError
 
 PACKAGE = Path(__file__).parent.parent / "aiowheel"
 PUBLIC = sorted(
@@ -150,6 +151,17 @@ def test_a_module_without_its_package_names_the_extra(
     )
 
     assert printed.stdout == f"this needs: pip install 'aiowheel[{extras}]'\n"
+
+
+def test_a_missing_extra_names_a_cause_that_pip_does_not_mend() -> None:
+    """pytest.importorskip skips for a missing module alone, and a broken one is not missing."""
+    missing, broken = MissingExtraError("trace"), MissingExtraError("trace")
+    missing.__cause__ = ModuleNotFoundError("No module named 'pyarrow'")
+    broken.__cause__ = ImportError("libarrow.so: no such file")
+
+    assert isinstance(missing, ModuleNotFoundError)
+    assert str(missing) == "this needs: pip install 'aiowheel[trace]'"
+    assert str(broken) == f"{missing} (ImportError: libarrow.so: no such file)"
 
 
 def test_the_help_text_loads_nothing_heavy() -> None:

@@ -6,8 +6,6 @@ import sys
 from importlib.metadata import PackageNotFoundError, metadata, version
 from importlib.util import find_spec
 
-from packaging.requirements import Requirement
-
 from aiowheel._build import BuildInfo, build_info
 from aiowheel.cli._options import Json
 from aiowheel.errors import AiowheelError, MissingExtraError
@@ -85,6 +83,10 @@ def installed_extras() -> dict[str, dict[str, str | None]]:
 
     The version of a missing dependency is None. Dependencies for other platforms are left out.
     """
+    try:
+        from packaging.requirements import Requirement
+    except ImportError as error:
+        raise MissingExtraError("cli") from error
     try:
         described = metadata(PACKAGE)
     except PackageNotFoundError:  # aiowheel runs from its source tree, without an installation

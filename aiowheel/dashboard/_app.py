@@ -281,6 +281,9 @@ class Dashboard:
     def _discard(self) -> None:
         """Drop what the page showed, because there is no viewer."""
         self._sampler.discard()
+        self._forget_found()
+
+    def _forget_found(self) -> None:
         for finder in self._finders.values():
             finder.forget()
 
@@ -309,7 +312,10 @@ class Dashboard:
 
     async def _answer_own(self, question: Json) -> Json:
         async with self._searching:
-            return await answer(question, self._finders, self._timer.time())
+            found = await answer(question, self._finders, self._timer.time())
+        if not self._own and not self._viewers:
+            self._forget_found()
+        return found
 
     async def _answer_sibling(self, question: Json) -> AsyncGenerator[Json]:
         """Answer a question of another process: snapshots, keys or operations."""

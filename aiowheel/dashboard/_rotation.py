@@ -43,7 +43,8 @@ class Rotation:
     def snapshot(self) -> None:
         """Examine the next keys."""
         self._drop_ended()
-        if not self._round:
+        _, total = self._purgatory.key_range(0, 0)
+        if not self._round or len(self._round) > 2 * total:
             self._round = all_keys(self._purgatory)
             self._round.reverse()
             self._each = max(1, OPERATIONS // max(1, min(KEYS, len(self._round))))
@@ -54,6 +55,8 @@ class Rotation:
             if self._purgatory.waiters(key):
                 self._examine(key)
                 examined += 1
+        if not examined:  # the keys of the list have ended, and others may have come
+            self._round.clear()
         self._keep_top()
 
     def forget(self) -> None:

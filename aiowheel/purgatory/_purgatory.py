@@ -72,11 +72,20 @@ _new_context: Final = Context
 _evaluate: Final = evaluate
 _complete: Final = complete
 _MOST: Final = FOREVER - 1  # as a count FOREVER stands for no limit
-_EVERY_KEY: Final = object()  # a default, because None is a legal key
 _MODES: Final = ("all", "any")
 _DRAINS: Final = ("expire", "cancel", "wait")
 #: Advice for a condition that is a coroutine function.
 _CHECK_LATER: Final = "await in a task, then call check_and_complete"
+
+
+class _EveryKey:
+    """The default of a key, because None is a legal one."""
+
+    def __repr__(self) -> str:
+        return "every key"
+
+
+_EVERY_KEY: Final = _EveryKey()
 
 
 class Purgatory(OperationOwner):

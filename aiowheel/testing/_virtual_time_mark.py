@@ -25,13 +25,14 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 MARK = "virtual_time"
 _CHOOSER = "aiowheel-loop-chooser"
 _AIOHTTP = "aiohttp.pytest_plugin"
-#: The tests of the session for which `choose_loops` was called, without their parameters.
-_CHOSEN = pytest.StashKey[set[str]]()
+#: The number of marks that `choose_loops` knew, by test without parameters.
+_CHOSEN = pytest.StashKey[dict[str, int]]()
 
 
 def choose_loops(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
     """Run a marked test on virtual loops, under anyio's plugin or pytest-asyncio."""
-    metafunc.config.stash.setdefault(_CHOSEN, set()).add(metafunc.definition.nodeid)
+    marks = len(list(metafunc.definition.iter_markers(MARK)))
+    metafunc.config.stash.setdefault(_CHOSEN, {})[metafunc.definition.nodeid] = marks
     if "anyio_backend" in metafunc.fixturenames:
         if pytest.version_tuple < (8,):  # before, a plugin cannot parametrize the fixture again
             _refuse(metafunc.definition, "needs pytest 8.0 or later under anyio's plugin")
@@ -89,7 +90,7 @@ def refuse_late_mark(item: pytest.Item) -> None:
     if not isinstance(item, pytest.Function) or not iscoroutinefunction(unwrap(item.obj)):
         return
     test = f"{item.parent.nodeid}::{item.originalname}" if item.parent else item.nodeid
-    if test not in item.config.stash.get(_CHOSEN, ()):
+    if len(list(item.iter_markers(MARK))) > item.config.stash.get(_CHOSEN, {}).get(test, 0):
         _refuse(
             item,
             "has no effect in pytest.param or by add_marker, because the loop is chosen before; "

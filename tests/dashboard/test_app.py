@@ -80,6 +80,34 @@ async def asked(dashboard: Dashboard, request: Scope) -> Exchange:
     return exchange
 
 
+class Room:
+    """A key that can be referenced weakly."""
+
+    def __repr__(self) -> str:
+        return "room"
+
+
+async def test_an_answer_without_a_viewer_keeps_no_key_alive() -> None:
+    """Nobody asks again without the page, and the keys are objects of the application."""
+    timer = ManualTimer()
+    purgatory = Purgatory("p", timer=timer)
+    dashboard = Dashboard(timer, [purgatory])
+
+    async def ask() -> weakref.ref[Room]:
+        room, operation = Room(), Unmet(9)
+        purgatory.try_complete_else_watch(operation, [room])
+        for path in ("/keys", "/operations"):
+            found = await asked(dashboard, scope(path, query="purgatory=p&text=room"))
+            assert b"room" in found.body
+        operation.cancel()
+        return weakref.ref(room)
+
+    room = await ask()
+    gc.collect()
+
+    assert room() is None
+
+
 def made(guard: Guard | None = None) -> Dashboard:
     """Return a dashboard of an idle timer."""
     timer = ManualTimer()

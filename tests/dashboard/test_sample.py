@@ -313,6 +313,26 @@ def test_a_rotation_passes_over_keys_that_lost_their_waiters() -> None:
     assert rotation.hottest() == [(5 * KEYS - 1, 1)]
 
 
+@pytest.mark.parametrize("new_keys", [1, 10 * KEYS])
+def test_a_rotation_soon_shows_new_keys_if_all_others_have_ended(new_keys: int) -> None:
+    """A round that found no waiter, or has twice as many keys as there are, ends early."""
+    purgatory = Purgatory("p", timer=ManualTimer())
+    operations = [Unmet(100) for _ in range(50 * KEYS)]
+    for number, operation in enumerate(operations):
+        purgatory.try_complete_else_watch(operation, [("old", number)])
+    rotation = Rotation(purgatory)
+    rotation.snapshot()
+
+    for operation in operations:
+        operation.cancel()
+    for number in range(50 * new_keys):
+        purgatory.try_complete_else_watch(Unmet(100), [("new", number)])
+    for _ in range(2):
+        rotation.snapshot()
+
+    assert {key[0] for key, _ in rotation.hottest() if isinstance(key, tuple)} == {"new"}
+
+
 @pytest.mark.parametrize("key", ["k" * 500, ("k" * 500,), object()])
 def test_a_long_key_is_shortened(key: object) -> None:
     """The text of any key fits into a column."""

@@ -211,6 +211,24 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
     assert first.trace != other.trace
 
 
+def test_a_task_keeps_its_own_name() -> None:
+    """The loops of some releases of Python 3.13 give a task of a factory the name None."""
+    loop = SimulationWheelLoop(seed=1, kinds=())
+
+    async def work() -> list[str]:
+        named = loop.create_task(asyncio.sleep(0), name="of the user")
+        unnamed = loop.create_task(asyncio.sleep(0))
+        unnamed.set_name(None)  # as those releases do
+        await asyncio.gather(named, unnamed)
+        return [named.get_name(), unnamed.get_name()]
+
+    names = loop.run_until_complete(work())
+    loop.close()
+
+    assert names[0] == "of the user"
+    assert names[1].startswith("Task-")
+
+
 def test_tasks_and_futures_in_sets_have_the_same_order() -> None:
     """Their hash does not depend on their addresses, which other objects in memory change."""
     others: list[list[bytearray]] = []
@@ -310,24 +328,30 @@ def test_the_command_finds_a_world_in_a_folder_of_tests(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("package", "at", "words", "world"),
     [
+        ("shop", ".", ("shop/test_stock.py",), "shop/test_stock.py"),
         ("shop", ".", ("-m", "shop.test_stock"), "shop/test_stock.py"),
         ("shop", "shop", ("-m", "pytest", "-q", "test_stock.py"), "test_stock.py"),
         ("src/shop", ".", ("-m", "pytest", "-q", "src/shop"), "src/shop/test_stock.py"),
     ],
-    ids=["run as a module", "tests in a package", "src layout"],
+    ids=["run as a script", "run as a module", "tests in a package", "src layout"],
 )
 def test_the_command_finds_a_module_of_a_package(
     package: str, at: str, words: Sequence[str], world: str, tmp_path: Path
 ) -> None:
-    """The module has a relative import, and another process looks for it in other folders."""
+    """The module imports a neighbour, and another package has the same name."""
+    other = tmp_path / "installed" / "shop"
+    other.mkdir(parents=True)
+    (other / "__init__.py").touch()
+    (other / "limits.py").write_text("MOST = 1000\n")
     folder = tmp_path / package
     folder.mkdir(parents=True)
     (folder / "__init__.py").touch()
     (folder / "limits.py").write_text("MOST = 0\n")
-    source = STOCK.replace("from limits", "from .limits")
+    is_script = words[0].endswith(".py")
+    source = STOCK if is_script else STOCK.replace("from limits", "from .limits")
     source += '\nif __name__ == "__main__":\n    test_stock()\n'
     (folder / "test_stock.py").write_text(source)
-    path = {"PYTHONPATH": str(ROOT)}
+    path = {"PYTHONPATH": os.pathsep.join([str(other.parent), str(ROOT)])}
     run = run_program(*words, at=tmp_path / at, environment=path)
     (command,) = set(re.findall("replay: python (.*)", run.stdout + run.stderr))
 
@@ -498,23 +522,27 @@ def test_the_general_rules(world: type[World], kind: type[BaseException], text: 
 
 
 class Searches(Quiet):
-    """A client that leaves an asynchronous generator before its end."""
+    """A client and a step that leave asynchronous generators before their ends."""
 
     @step
     def search(self) -> None:
         """Start the client."""
         self.spawn(self.first(), "search")
 
+    @step
     async def first(self) -> None:
         """Take one number; the loop closes the generator later."""
         async for _ in self.numbers():
             break
 
     async def numbers(self) -> AsyncIterator[int]:
-        """Count slowly."""
-        for number in range(10):
+        """Count slowly, and clean up in the end."""
+        try:
+            for number in range(10):
+                await asyncio.sleep(1)
+                yield number
+        finally:
             await asyncio.sleep(1)
-            yield number
 
 
 def test_a_generator_that_was_left_is_closed_before_the_end() -> None:
@@ -778,11 +806,12 @@ def test_the_program_is_interrupted(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_the_output_cannot_be_written() -> None:
+@pytest.mark.parametrize("words", [["--seeds", "1"], ["--seed", "1"]])
+def test_the_output_cannot_be_written(words: Sequence[str]) -> None:
     """The status is not that of a broken rule, and the error is one line."""
     with Path("/dev/full").open("w") as full:
         run = subprocess.run(
-            [sys.executable, "-m", "aiowheel.testing.simulation", "--world", "timer", "--seeds=1"],
+            [sys.executable, "-m", "aiowheel.testing.simulation", "--world", "timer", *words],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -51,14 +52,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
             (world,) = worlds.values() if len(worlds) == 1 else (None,)
             if world is None:
                 raise BadInputError("--seed needs one --world")
-            return _replay(world, options.seed, steps, faults)
-        return _explore_all(worlds, options, steps, faults)
-    except (ValueError, TypeError, OSError) as error:
+            code = _replay(world, options.seed, steps, faults)
+        else:
+            code = _explore_all(worlds, options, steps, faults)
+        sys.stdout.flush()
+    except (ValueError, TypeError) as error:
         print(f"simulation: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"simulation: {error}", file=sys.stderr)
+        _drop_output()
         return 2
     except KeyboardInterrupt:
         print("simulation: interrupted", file=sys.stderr)
         return 130
+    return code
+
+
+def _drop_output() -> None:
+    """Send what is left of the output to the null device: Python flushes it at the exit."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 def _parsed(arguments: Sequence[str] | None) -> Options:

@@ -79,7 +79,8 @@ def _module_of_file(path: Path) -> object:
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
-    sys.path.append(str(folder))  # the file may import its neighbours
+    sys.path.insert(0, str(folder))  # before other packages of the same name
+    sys.path.append(str(path.absolute().parent))  # the file may import its neighbours
     if spec.parent:
         import_module(spec.parent)
     module = module_from_spec(spec)

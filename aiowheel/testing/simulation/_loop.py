@@ -60,6 +60,11 @@ class _NumberedTask(asyncio.Task[T]):
     def __hash__(self) -> int:
         return self._number
 
+    def set_name(self, value: object) -> None:
+        """Set the name; the loops of some releases of Python 3.13 pass None to a factory's task."""
+        if value is not None:
+            super().set_name(value)
+
 
 class SimulationLoop(VirtualClockEventLoop):
     """A virtual loop without events from outside, whose choices come from a seed.

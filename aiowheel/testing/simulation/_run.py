@@ -163,6 +163,21 @@ def _error_of(call: Callable[[], object]) -> BaseException | None:
     return None
 
 
+async def _left_generators_closed() -> None:
+    """Wait for the tasks in which the loop closes asynchronous generators that were left."""
+    while True:
+        for _ in range(2):  # until the loop has created the tasks
+            await asyncio.sleep(0)
+        closing = [
+            task
+            for task in asyncio.all_tasks()
+            if type(task.get_coro()).__name__ == "async_generator_athrow"  # of `aclose`
+        ]
+        if not closing:
+            return
+        await asyncio.wait(closing)
+
+
 class _Play:
     """A run in progress."""
 
@@ -223,8 +238,7 @@ class _Play:
         trace.note("finish")
         await world.finish()
         await world.settle()
-        for _ in range(2):  # the loop closes a generator that was left in a task of its own
-            await asyncio.sleep(0)
+        await _left_generators_closed()
         left = waiting_lines(asyncio.all_tasks() - {asyncio.current_task()})
         lines = [f"tasks that have not ended at the end: {len(left)}", *left[:5]]
         assert not left, "\n  ".join(lines)
