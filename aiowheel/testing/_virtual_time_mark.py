@@ -90,7 +90,8 @@ def refuse_late_mark(item: pytest.Item) -> None:
     if not isinstance(item, pytest.Function) or not iscoroutinefunction(unwrap(item.obj)):
         return
     test = f"{item.parent.nodeid}::{item.originalname}" if item.parent else item.nodeid
-    if len(list(item.iter_markers(MARK))) > item.config.stash.get(_CHOSEN, {}).get(test, 0):
+    known = item.config.stash.setdefault(_CHOSEN, {}).get(test, 0)
+    if len(list(item.iter_markers(MARK))) > known:
         _refuse(
             item,
             "has no effect in pytest.param or by add_marker, because the loop is chosen before; "
