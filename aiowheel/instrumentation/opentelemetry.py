@@ -27,8 +27,8 @@ from aiowheel.timer import Timer
 
 try:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
-except ImportError as error:
-    raise MissingExtraError("metrics") from error
+except ImportError as _error:
+    raise MissingExtraError("metrics") from _error
 
 _QUANTILES = (0.5, 0.9, 0.99, 1.0)
 

@@ -42,8 +42,8 @@ try:
         Metric,
     )
     from prometheus_client.registry import Collector
-except ImportError as error:
-    raise MissingExtraError("metrics") from error
+except ImportError as _error:
+    raise MissingExtraError("metrics") from _error
 
 
 class AiowheelCollector(Collector):

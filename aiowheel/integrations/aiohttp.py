@@ -23,8 +23,8 @@ from aiowheel.timer import Timer
 
 try:
     from aiohttp import web
-except ImportError as error:
-    raise MissingExtraError("aiohttp") from error
+except ImportError as _error:
+    raise MissingExtraError("aiohttp") from _error
 
 __all__ = ("PURGATORY", "SHARED", "TIMER", "add_wheel", "long_poll", "long_poll_version")
 

@@ -11,8 +11,8 @@ try:
     from aiowheel.integrations._long_poll import long_poll as long_poll
     from aiowheel.integrations._long_poll import long_poll_version as long_poll_version
     from aiowheel.integrations._slow_requests import SlowRequestMiddleware as SlowRequestMiddleware
-except ImportError as error:
-    raise MissingExtraError("web") from error
+except ImportError as _error:
+    raise MissingExtraError("web") from _error
 
 __all__ = (
     "SlowRequestMiddleware",

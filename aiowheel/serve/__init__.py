@@ -12,7 +12,7 @@ try:
     from aiowheel.serve._limits import Limits as Limits
     from aiowheel.serve._server import serve as serve
     from aiowheel.serve._workers import is_worker as is_worker
-except ImportError as error:
-    raise MissingExtraError("web,metrics") from error
+except ImportError as _error:
+    raise MissingExtraError("web,metrics") from _error
 
 __all__ = ("Access", "Certificate", "Limits", "TopicApp", "is_worker", "serve")

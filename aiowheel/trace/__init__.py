@@ -32,8 +32,8 @@ try:
     )
     from .timers import RecordedHandle as RecordedHandle
     from .timers import RecordedTimer as RecordedTimer
-except ImportError as error:
-    raise MissingExtraError("trace") from error
+except ImportError as _error:
+    raise MissingExtraError("trace") from _error
 
 __all__ = (
     "SCHEMA_VERSION",
