@@ -32,9 +32,14 @@ def pending(
       aiowheel pending --checkpoint found/checkpoint --json | jq .pending
     """
     try:
-        from aiowheel.jobs.operations.pending import count_pending, pending_operations
+        from aiowheel.jobs.operations.pending import (
+            check_checkpoint,
+            count_pending,
+            pending_operations,
+        )
     except ImportError as error:
         raise MissingExtraError("spark") from error
+    check_checkpoint(checkpoint)  # before Spark's slow start
     with job_session("pending", None, None, master=master, conf=conf, verbose=verbose) as spark:
         shown = pending_operations(spark, checkpoint, limit)
         count = count_pending(spark, checkpoint) if len(shown) == limit else len(shown)

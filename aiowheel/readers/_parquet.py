@@ -33,8 +33,8 @@ def parquet_records(source: Source, names: Names, time: str, unit: Unit | None) 
     try:
         file = pq.ParquetFile(data)
         key = next((name for name in names if name in file.schema_arrow.names), names[0])
-        for name in (key, time):
-            _check_column(source, file.schema_arrow, name)
+        _check_column(source, file.schema_arrow, key, may_be_timestamp=False)
+        _check_column(source, file.schema_arrow, time, may_be_timestamp=True)
         kind = file.schema_arrow.field(time).type
         if unit is None and pa.types.is_timestamp(kind):
             raise BadInputError(
@@ -63,7 +63,7 @@ def check_row_count(name: str, promised: int, read: int) -> None:
         raise BadInputError(f"{name}: must have {promised:,} rows by its footer, got {read:,}")
 
 
-def _check_column(source: Source, schema: pa.Schema, name: str) -> None:
+def _check_column(source: Source, schema: pa.Schema, name: str, *, may_be_timestamp: bool) -> None:
     if name not in schema.names:
         columns = ", ".join(schema.names)
         raise BadInputError(f"{source.name}: no column {name!r} (columns: {columns[:200]})")
@@ -73,8 +73,9 @@ def _check_column(source: Source, schema: pa.Schema, name: str) -> None:
     while pa.types.is_dictionary(kind):
         kind = kind.value_type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if not (is_text or pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):
-        wanted = "text or whole numbers"
+    is_timestamp = may_be_timestamp and pa.types.is_timestamp(kind)
+    if not (is_text or is_timestamp or pa.types.is_integer(kind)):
+        wanted = f"text{', timestamps' if may_be_timestamp else ''} or whole numbers"
         raise BadInputError(f"{source.name}: column {name!r} must be {wanted}, got {kind}")
 
 

@@ -1,4 +1,4 @@
-"""`aiowheel idle --stream`: the errors before it starts Spark."""
+"""Streams: the errors of the commands before they start Spark."""
 
 import os
 from pathlib import Path
@@ -89,6 +89,17 @@ def test_a_watched_folder_without_permission_is_refused(
 
     assert capsys.readouterr().err == "aiowheel: in: no permission to read there\n"
     assert not Path("out").exists()
+
+
+def test_pending_refuses_a_wrong_checkpoint_before_spark_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark takes some ten seconds, which a typing error should not cost."""
+    monkeypatch.setattr("aiowheel.cli.pending.job_session", None)
+
+    assert run(["pending", "--checkpoint", "in"]) == 2
+
+    assert capsys.readouterr().err == "aiowheel: in: no checkpoint of a streaming purgatory\n"
 
 
 def test_a_missing_java_is_reported_first(

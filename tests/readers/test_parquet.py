@@ -207,7 +207,14 @@ def test_parquet_inside_archives_is_read(tmp_path: Path) -> None:
     ("columns", "reason"),
     [
         ({"key": ["k"]}, r"a\.parquet: no column 't' \(columns: key\)"),
-        ({"key": ["k"], "t": [1.5]}, "column 't' must be text or whole numbers, got double"),
+        (
+            {"key": ["k"], "t": [1.5]},
+            "column 't' must be text, timestamps or whole numbers, got double",
+        ),
+        (
+            {"key": [datetime(2026, 1, 1, tzinfo=UTC)], "t": [1]},
+            "column 'key' must be text or whole numbers, got timestamp",
+        ),
         ({"key": [["k"]], "t": [1]}, "column 'key' must be text or whole numbers, got list<"),
     ],
 )

@@ -50,19 +50,26 @@ class Pending(NamedTuple):
     deadline: int | None
 
 
+def check_checkpoint(checkpoint: Path) -> None:
+    """Check that the folder is a checkpoint of a streaming purgatory.
+
+    Raises:
+        BadInputError: It is not, or its settings cannot be read.
+    """
+    if Checkpoint(checkpoint).job() != "purgatory":
+        raise BadInputError(f"{checkpoint}: no checkpoint of a streaming purgatory")
+
+
 def pending_operations(spark: SparkSession, checkpoint: Path, limit: int) -> list[Pending]:
     """Return the *limit* oldest pending operations after the last finished micro-batch, in order.
 
     Includes operations that were read but lie after the watermark.
 
     Raises:
-        BadInputError: The folder is not a checkpoint of a streaming purgatory.
-        AiowheelError: Its state has another version.
+        AiowheelError: The state has another version.
 
     Cost: each task reads its shards, and the driver receives *limit* rows.
     """
-    if Checkpoint(checkpoint).job() != "purgatory":
-        raise BadInputError(f"{checkpoint}: no checkpoint of a streaming purgatory")
     with _state(spark, checkpoint) as state:
         if state is None:
             return []
