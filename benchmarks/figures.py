@@ -84,6 +84,12 @@ def heading(run: dict[str, Any], first: dict[str, Any]) -> str:
     return f"## {run['program']}: {', '.join(others)}" if others else f"## {run['program']}"
 
 
+def _loops(machine: dict[str, Any]) -> str:
+    """Return the versions of the measured event loops that are packages of their own."""
+    names = ("uvloop", "rloop", "zuvloop")
+    return ", ".join(f"{name} {machine[name]}" for name in names if machine.get(name))
+
+
 def section(run: dict[str, Any], first: dict[str, Any]) -> list[str]:
     """Return the tables and verdicts of a run, in Markdown; *first* as for `heading`."""
     machine: dict[str, Any] = run["machine"]
@@ -93,7 +99,7 @@ def section(run: dict[str, Any], first: dict[str, Any]) -> list[str]:
         heading(run, first),
         "",
         f"`{COMMANDS[run['program']]}` with {arguments}.",
-        f"{machine['python']}, {machine['build']} build, uvloop {machine['uvloop']},",
+        f"{machine['python']}, {machine['build']} build, {_loops(machine)},",
         f"{machine['cpu']}, {machine['cores']} cores, {load}",
     ]
     for table in run["tables"]:
