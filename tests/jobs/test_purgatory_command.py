@@ -458,14 +458,15 @@ def test_a_stream_keeps_its_formats(
 
 
 def test_an_empty_list_of_pending_operations_is_reported(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No operation is pending in a stream that has not started or has ended."""
     pytest.importorskip("pyspark")
     monkeypatch.setattr("aiowheel.cli.pending.job_session", lambda *_, **__: nullcontext())
     monkeypatch.setattr("aiowheel.jobs.operations.pending.pending_operations", lambda *_: [])
+    (tmp_path / "aiowheel.json").write_text('{"job": "purgatory"}')
 
-    assert run(["pending", "--checkpoint", "checkpoint"]) == 0
+    assert run(["pending", "--checkpoint", str(tmp_path)]) == 0
 
     assert capsys.readouterr().out == "0 operations wait\n"
 

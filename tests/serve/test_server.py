@@ -116,7 +116,9 @@ async def test_a_huge_message_of_a_subscriber_is_refused(server: Process) -> Non
     [
         pytest.param(b"GARBAGE\r\n\r\n", 400, "bad_request", id="no HTTP"),
         pytest.param(b"GET /topics/a HTTP/1.1\r\n\r\n", 400, "bad_request", id="no host"),
-        pytest.param(b"GET /" + b"x" * 70_000, 431, "bad_request", id="endless line"),
+        # One byte above the limit: the service closes at once, and unread bytes would reset the
+        # connection before the client has read the answer.
+        pytest.param(b"GET /".ljust(16_385, b"x"), 431, "bad_request", id="endless line"),
         pytest.param(
             b"POST /topics/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
             400,
