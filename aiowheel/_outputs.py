@@ -8,6 +8,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import TextIO
@@ -54,6 +55,15 @@ def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
     finally:
         with contextlib.suppress(OSError):
             hidden.unlink(missing_ok=True)
+
+
+def drop_standard_output() -> None:
+    """Send the rest of standard output to the null device, after an error of writing to it.
+
+    Without this, flushing the buffers would raise again when the interpreter exits.
+    """
+    with contextlib.suppress(OSError), open(os.devnull, "wb") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
 
 
 class CsvLines:

@@ -36,6 +36,13 @@ SELDOM_USED = (
 HEAVY = ("matplotlib", "pandas", "pyarrow", "pyspark", "rich", "starlette", "typer", "uvloop")
 
 
+def ran(program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a new process of Python, whose modules no test has loaded."""
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=200
+    )
+
+
 def by_kind(name: str) -> tuple[int, str]:
     """Return the sort key of the linter: constants, classes, functions, each by name."""
     kind = 0 if name.isupper() else 1 if name[0].isupper() else 2
@@ -99,9 +106,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     """`import aiowheel` imports no extra."""
     program = f"import aiowheel, sys; print([m for m in {HEAVY!r} if m in sys.modules])"
 
-    loaded = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=200
-    )
+    loaded = ran(program)
 
     assert loaded.stdout.strip() == "[]"
 
@@ -113,9 +118,7 @@ def test_importing_the_package_loads_no_seldom_used_module() -> None:
         f"print([m for m in {SELDOM_USED!r} if m in sys.modules and m not in before])"
     )
 
-    loaded = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=200
-    )
+    loaded = ran(program)
 
     assert loaded.stdout.strip() == "[]"
 
@@ -146,9 +149,7 @@ def test_a_module_without_its_package_names_the_extra(
         "except MissingExtraError as error: print(error)"
     )
 
-    printed = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=200
-    )
+    printed = ran(program)
 
     assert printed.stdout == f"this needs: pip install 'aiowheel[{extras}]'\n"
 
@@ -172,9 +173,7 @@ def test_the_help_text_loads_nothing_heavy() -> None:
         "file=sys.stderr)"
     )
 
-    answer = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=200
-    )
+    answer = ran(program)
 
     assert answer.stderr.strip() == "[]"
     assert "doctor" in answer.stdout

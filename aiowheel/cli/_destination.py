@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from typing import TextIO
 
-from aiowheel._outputs import whole_file
+from aiowheel._outputs import drop_standard_output, whole_file
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.jobs.spark.uris import is_inside
 
@@ -132,9 +132,7 @@ def open_destination(path: Path) -> Generator[TextIO]:
         yield text
         text.flush()
     except OSError as error:
-        # Without this, flushing the buffers would raise again when the interpreter exits.
-        with contextlib.suppress(OSError), open(os.devnull, "wb") as nothing:  # noqa: PTH123
-            os.dup2(nothing.fileno(), sys.stdout.fileno())
+        drop_standard_output()
         raise AiowheelError(f"standard output: {error.strerror}") from error
     finally:
         text.detach()

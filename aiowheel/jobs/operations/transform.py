@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel._arguments import checked_choice, checked_int, safe_repr
+from aiowheel._arguments import checked_int, safe_repr
 from aiowheel._units import delay_to_ns
 from aiowheel.errors import AiowheelError
 from aiowheel.jobs.operations.first_events import first_events, trace_size
@@ -32,6 +32,7 @@ from aiowheel.jobs.spark.stream_run import MOST_SHARDS
 from aiowheel.jobs.spark.stream_settings import STATE, check_session
 from aiowheel.jobs.spark.watermark import DAY_MS
 from aiowheel.readers import Unit
+from aiowheel.readers._formats import checked_member
 from aiowheel.rules import COMPLETED, EXPIRED, NEVER
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _settling(
             "PySpark of this version has no transformWithState over Spark Connect: streams of "
             "operations need a session with a driver"
         )
-    checked_choice("unit", unit, [each.value for each in Unit])
+    known_unit = checked_member("unit", unit, Unit)
     late_ms = -1 if watermark is None else -(-int(delay_to_ns("watermark", watermark)) // 1_000_000)
     if not 0 <= late_ms <= _LONGEST_LATENESS_MS:
         raise ValueError(
@@ -169,7 +170,7 @@ def _settling(
         )
     check_session(operations.sparkSession, STATE)
     checked_int("shards", shards, 1, MOST_SHARDS)
-    return Settling(tick, Unit(str(unit)), late_ms, shards, None)
+    return Settling(tick, known_unit, late_ms, shards, None)
 
 
 def _settle_streams(operations: DataFrame, events: DataFrame, settling: Settling) -> Settled:

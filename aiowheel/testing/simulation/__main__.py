@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 
 from aiowheel._arguments import checked_int
 from aiowheel._build import build_info
+from aiowheel._outputs import drop_standard_output
 from aiowheel.errors import BadInputError, SimulationFailedError
 from aiowheel.testing.simulation._command import steps_from_text, world_named
 from aiowheel.testing.simulation._explore import Exploration, explore
@@ -61,19 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except OSError as error:
         print(f"simulation: {error}", file=sys.stderr)
-        _drop_output()
+        drop_standard_output()
         return 2
     except KeyboardInterrupt:
         print("simulation: interrupted", file=sys.stderr)
         return 130
     return code
-
-
-def _drop_output() -> None:
-    """Send what is left of the output to the null device: Python flushes it at the exit."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
 
 
 def _parsed(arguments: Sequence[str] | None) -> Options:

@@ -35,30 +35,33 @@ _LATEST_NS = (1, 1_000, 999_999, 1_000_000, 17_000_000)
 _JOB_SECONDS = (0.0, 0.0001, 0.01, 2.0)
 
 
-class _NumberedFuture(asyncio.Future[T]):
-    """A future with a number as its hash.
+class _Numbered:
+    """An object with a number as its hash.
 
     asyncio keeps futures and tasks in sets, for example in `wait` and `TaskGroup`. The order of a
     set depends on the hashes, and the hash of a plain future is its address in memory.
     """
 
+    _number: int
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _NumberedFuture(_Numbered, asyncio.Future[T]):
+    """A future of a simulation."""
+
     def __init__(self, *, number: int, loop: asyncio.AbstractEventLoop) -> None:
         self._number = number  # before the base class, which adds a task to a set
         super().__init__(loop=loop)
 
-    def __hash__(self) -> int:
-        return self._number
 
-
-class _NumberedTask(asyncio.Task[T]):
-    """A task with a number as its hash; see `_NumberedFuture`."""
+class _NumberedTask(_Numbered, asyncio.Task[T]):
+    """A task of a simulation."""
 
     def __init__(self, coroutine: _Coroutine[T], *, number: int, **kwargs: Any) -> None:
         self._number = number
         super().__init__(coroutine, **kwargs)
-
-    def __hash__(self) -> int:
-        return self._number
 
     def set_name(self, value: object) -> None:
         """Set the name; the loops of some releases of Python 3.13 pass None to a factory's task."""
