@@ -7,17 +7,20 @@ from asyncio import Future
 from collections.abc import Generator
 from contextlib import contextmanager
 from selectors import BaseSelector
-from typing import Any
+from typing import Any, Final
 from weakref import WeakSet
+
+#: The thread of a `TraceRecorder`, which calls no loop.
+_RECORDER: Final = "aiowheel-trace"
 
 
 class Outside:
     """A record of the sources of events that are not timers and can make a loop's callbacks ready.
 
     The sources are registered file descriptors except those of the loop itself, signals with a
-    handler, jobs in an executor, and threads that were started after the loop. A child process
-    counts by its pipes and by asyncio's watcher. Idle workers of executors do not count; their jobs
-    do.
+    handler, jobs in an executor, and threads that were started after the loop, except those of
+    recorders. A child process counts by its pipes and by asyncio's watcher. Idle workers of
+    executors do not count; their jobs do.
 
     Args:
         selector: The loop's selector, in which only the loop's own descriptors are registered.
@@ -47,7 +50,10 @@ class Outside:
         if threading.active_count() == 1:
             return False
         self._known.add(threading.current_thread())  # the loop's own thread does not count
-        return not self._known.issuperset(threading.enumerate())
+        return any(
+            thread not in self._known and thread.name != _RECORDER
+            for thread in threading.enumerate()
+        )
 
     def add_signal(self, signal: int) -> None:
         """Count *signal*, which has got a handler."""

@@ -35,6 +35,19 @@ ODD = "[1] {a,b} * ? x\\y 50%"  # a folder name with pattern characters and with
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
+@pytest.hookimpl(tryfirst=True)  # before the tests are selected by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a test that uses the Spark session without a mark for it.
+
+    It would start a second and a third Spark beside that of the marked tests.
+    """
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        starts_spark = "spark" in getattr(item, "fixturenames", ())
+        if starts_spark and marks.isdisjoint({"spark", "spark_cluster", "kafka"}):
+            raise pytest.UsageError(f"{item.nodeid} starts Spark and needs the mark spark")
+
+
 @pytest.fixture(scope="session")
 def needs_spark() -> None:
     """Skip with the reason if Spark cannot run."""

@@ -584,6 +584,8 @@ def test_other_shards_are_refused(tmp_path: Path) -> None:
             stream.checkpoint.check(replace(stream, shards=32).settings)
 
 
+@pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "legal"),
     [

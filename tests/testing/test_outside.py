@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -152,6 +153,19 @@ async def test_a_thread_may_end_while_the_loop_looks_for_it(
     await asyncio.wait_for(called.wait(), 30)
 
     assert virtual_clock.time() == 0.0
+
+
+@PATIENT
+async def test_a_recorder_does_not_hold_the_clock(
+    virtual_clock: VirtualClock, tmp_path: Path
+) -> None:
+    """Its thread writes files and calls no loop."""
+    trace = pytest.importorskip("aiowheel.trace")
+
+    with trace.TraceRecorder(tmp_path):
+        await asyncio.sleep(3600)
+
+    assert virtual_clock.time() == 3600.0
 
 
 @pytest.mark.posix
