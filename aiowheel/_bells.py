@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import secrets
 import socket
+import stat
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,11 +22,20 @@ _LONGEST_ADDRESS = 100  # bytes of a socket's path; Linux accepts 107, macOS 103
 
 
 class Bells:
-    """The sockets of processes in one folder: this process reads its own and writes to all."""
+    """The sockets of processes in a folder: this process reads its own and writes to all.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._path = f"{folder}{os.sep}"
+    The folder is beside a file that the processes share. A link is not used as the folder, nor is a
+    folder of a user other than this one and the owner of the file, who could read the messages.
+
+    Args:
+        file: The file that the processes share.
+        suffix: What follows the file's name in the name of the folder.
+    """
+
+    def __init__(self, file: Path, suffix: str) -> None:
+        self._file = file
+        self._folder = file.with_name(f"{file.name}{suffix}")
+        self._path = f"{self._folder}{os.sep}"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._own: socket.socket | None = None
         self._sender: socket.socket | None = None
@@ -41,10 +52,14 @@ class Bells:
 
         On a system without Unix datagram sockets, *rung* is never called: the callers then depend
         on their looks at the file.
+
+        Raises:
+            OSError: The folder must not be used, or takes no socket.
         """
         if not hasattr(socket, "AF_UNIX") or sys.platform == "win32":
             return
         self._folder.mkdir(exist_ok=True)
+        os.close(self._checked_folder())
         # Chosen here, because the object may have been created before a fork.
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -82,20 +97,42 @@ class Bells:
             message: At most `LONGEST_MESSAGE` bytes.
             own: Whether to send the message to this process as well.
         """
+        if sys.platform == "win32":
+            return
         try:
-            with os.scandir(self._folder) as entries:
+            folder = self._checked_folder()
+        except OSError:  # no process listens, or there is no free descriptor
+            return
+        try:
+            with os.scandir(folder) as entries:
                 names = [entry.name for entry in entries if own or entry.name != self._name]
             sender = self._sender or self._make_sender()
-        except OSError:  # no process listens, or the system has no such sockets or no descriptor
+            for name in names:
+                self._send(sender, message, folder, name)
+        except OSError:  # no free descriptor
             return
-        for name in names:
-            try:
-                sender.sendto(message, self._address(name))
-            except ConnectionRefusedError:
-                with contextlib.suppress(OSError):
-                    Path(self._address(name)).unlink()
-            except OSError:  # the queue is full, so the process will read messages anyway
-                continue
+        finally:
+            os.close(folder)
+
+    def _checked_folder(self) -> int:
+        """Return an open descriptor of the folder; raise OSError if it must not be used."""
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        owner = os.fstat(folder).st_uid
+        if owner == os.geteuid() or owner == _owner(self._file):
+            return folder
+        os.close(folder)
+        raise PermissionError(errno.EPERM, "a folder of another user", str(self._folder))
+
+    def _send(self, sender: socket.socket, message: bytes, folder: int, name: str) -> None:
+        try:
+            sender.sendto(message, self._address(name))
+        except ConnectionRefusedError:  # also raised for a file that is no socket
+            with contextlib.suppress(OSError):
+                mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+                if stat.S_ISSOCK(mode):
+                    os.unlink(name, dir_fd=folder)
+        except OSError:  # the queue is full, so the process will read messages anyway
+            return
 
     def _make_sender(self) -> socket.socket:
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -116,3 +153,10 @@ class Bells:
         if self._opened >= 0:
             os.close(self._opened)
             self._opened = -1
+
+
+def _owner(file: Path) -> int | None:
+    try:
+        return file.stat().st_uid
+    except OSError:
+        return None

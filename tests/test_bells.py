@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import os
 import socket
 import sys
 from pathlib import Path
@@ -31,7 +32,7 @@ async def test_a_socket_that_cannot_be_bound_is_closed(
     monkeypatch.setattr(_bells, "_LONGEST_ADDRESS", 1_000)
     gc.collect()
     recwarn.clear()  # warnings that earlier tests left
-    bells = Bells(tmp_path / ("x" * 200))
+    bells = Bells(tmp_path / ("x" * 200), "-bells")
     with pytest.raises(OSError, match="too long"):
         bells.listen(asyncio.get_running_loop(), lambda _: None)
     bells.close()
@@ -45,7 +46,8 @@ async def test_a_process_without_descriptors_rings_later(
 ) -> None:
     """Without a free descriptor a hint is lost; the data is stored, and a later hint is sent."""
     rung = asyncio.Event()
-    listening, ringing = Bells(tmp_path / "bells"), Bells(tmp_path / "bells")
+    file = tmp_path / "file"
+    listening, ringing = Bells(file, "-bells"), Bells(file, "-bells")
     listening.listen(asyncio.get_running_loop(), lambda _: rung.set())
 
     def refuse(*_: Any) -> socket.socket:
@@ -61,3 +63,68 @@ async def test_a_process_without_descriptors_rings_later(
     await rung.wait()
     listening.close()
     ringing.close()
+
+
+def dead_socket(folder: Path) -> Path:
+    """Leave a socket in *folder*, as a process does that was killed."""
+    path = folder / "dead"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as left:
+        left.bind(str(path))
+    return path
+
+
+def test_only_dead_sockets_are_removed(tmp_path: Path) -> None:
+    """Linux refuses a message to a plain file as it does one to the socket of a dead process."""
+    folder = tmp_path / "file-bells"
+    folder.mkdir()
+    note = folder / "note"
+    note.touch()
+    dead = dead_socket(folder)
+
+    bells = Bells(tmp_path / "file", "-bells")
+    bells.ring()
+    bells.close()
+
+    assert note.exists()
+    assert not dead.exists()
+
+
+async def test_a_link_is_not_the_folder(tmp_path: Path) -> None:
+    """It may lead to a folder of someone who does not expect sockets there."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    dead = dead_socket(elsewhere)
+    (tmp_path / "file-bells").symlink_to(elsewhere)
+
+    bells = Bells(tmp_path / "file", "-bells")
+    with pytest.raises(OSError, match="file-bells"):
+        bells.listen(asyncio.get_running_loop(), lambda _: None)
+    bells.ring()
+    bells.close()
+
+    assert list(elsewhere.iterdir()) == [dead]
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root can do this")
+@pytest.mark.parametrize(("file_owner", "is_used"), [(0, False), (12345, True)])
+async def test_a_folder_of_another_user_is_used_only_if_he_owns_the_file(
+    file_owner: int, *, is_used: bool, tmp_path: Path
+) -> None:
+    """He could read the messages, which hold data of the file."""
+    file, folder = tmp_path / "file", tmp_path / "file-bells"
+    file.touch()
+    os.chown(file, file_owner, -1)
+    folder.mkdir()
+    dead = dead_socket(folder)
+    os.chown(folder, 12345, -1)
+
+    bells = Bells(file, "-bells")
+    bells.ring()
+    if is_used:
+        bells.listen(asyncio.get_running_loop(), lambda _: None)
+    else:
+        with pytest.raises(PermissionError, match="a folder of another user"):
+            bells.listen(asyncio.get_running_loop(), lambda _: None)
+    bells.close()
+
+    assert dead.exists() != is_used

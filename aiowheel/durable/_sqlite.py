@@ -84,7 +84,7 @@ class SQLiteStore(Store):
         self._file = self.path.absolute()  # the program may change its folder
         self._writer = ConnectionThread("aiowheel-sqlite-writer", self._file, _connect)
         self._reader = ConnectionThread("aiowheel-sqlite-reader", self._file, _connect_reader)
-        self._bells = Bells(self._file.with_name(f"{self._file.name}-timer-hints"))
+        self._bells = Bells(self._file, "-timer-hints")
         self._look = FileLook(self._file)
         self._next_poll: asyncio.TimerHandle | None = None
         self._users: dict[int, asyncio.TimerHandle] = {}  # the next look, by connection

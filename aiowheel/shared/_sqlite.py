@@ -88,7 +88,7 @@ class SqliteCounters:
         self._path = checked_file(path).absolute()
         self._writer = SqliteThread(self._path, "aiowheel sqlite writer", synced=synced)
         self._reader = SqliteThread(self._path, "aiowheel sqlite reader", synced=synced)
-        self._bells = Bells(self._path.with_name(f"{self._path.name}-hints"))
+        self._bells = Bells(self._path, "-hints")
         self._must_read: asyncio.Event  # made by `open`, because an event belongs to one loop
         self._task: LastingTask | None = None
         self._next_poll: asyncio.TimerHandle | None = None
