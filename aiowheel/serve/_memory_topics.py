@@ -52,7 +52,7 @@ class MemoryTopics:
         if topic is None:
             return no_topic(name, has, 1)
         is_new = topic.version > has.version or not topic.knows(has.version, has.epoch)
-        text, version = topic.page(has.version, has.epoch, most)
+        text, version = self.topics.page(topic, has.version, has.epoch, most)
         return News(text, Seen(version, topic.epoch), None if is_new else has.version + 1)
 
     def wait(self, name: str, threshold: int, seconds: float) -> Awaitable[bool]:

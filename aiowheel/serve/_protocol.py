@@ -20,7 +20,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import h11
 from uvicorn.config import Config
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from websockets.http11 import Request
 
 
+_MOST_UNREAD: Final = 65_536  # bytes
 _ABSOLUTE = re.compile(rb"https?://([^/?@]+)(/?.*)", re.IGNORECASE)
 
 
@@ -239,12 +240,27 @@ class TopicSocket(WebSocketsSansIOProtocol):
     """A websocket connection, which is aborted if its client does not answer a ping.
 
     It is also aborted if it has been closed, and its client does not read the rest within the time
-    for an answer to a ping.
+    for an answer to a ping, and if its client sends pings without reading the answers: uvicorn
+    would keep all of them.
     """
+
+    _unread = 0  # bytes of answers since the client has stopped reading
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self.client = self.client or _unix_client(self.server)
+
+    def data_received(self, data: bytes) -> None:
+        before = self.transport.get_write_buffer_size()
+        super().data_received(data)
+        if not self.writable.is_set():
+            self._unread += self.transport.get_write_buffer_size() - before
+            if self._unread > _MOST_UNREAD:
+                self.transport.abort()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unread = 0
 
     def flaw_of_handshake(self) -> str | None:
         """Return why no handshake was read, for which uvicorn sends no answer; else None.

@@ -87,6 +87,10 @@ class Topic:
             self._answers[key] = found
         return found
 
+    def forget_answers(self) -> None:
+        """Free the cached answers."""
+        self._answers.clear()
+
     def _rendered(self, version: int, most: int | None, *, reset: bool) -> tuple[bytes, int]:
         first = self.version - len(self._messages)  # the version before the oldest kept one
         missed = max(0, first - version)
@@ -141,6 +145,7 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         # Topics with messages; the topic with the oldest last publish is first.
         self._kept: OrderedDict[str, Topic] = OrderedDict()
+        self._last_read: Topic | None = None
         self.published = 0
         self.dropped = 0
         self.size = 0
@@ -151,6 +156,20 @@ class Topics:
     def get(self, name: str) -> Topic | None:
         """Return the topic *name*; None if it does not exist."""
         return self._by_name.get(name)
+
+    def page(
+        self, topic: Topic, version: int, epoch: str | None, most: int | None
+    ) -> tuple[bytes, int]:
+        """Return the answer of *topic*; see `Topic.page`.
+
+        Only the topic that was read last keeps its answers for further clients, who are woken in
+        one turn of the loop. Those of all topics would need more memory than the messages.
+        """
+        if topic is not self._last_read:
+            if self._last_read is not None:
+                self._last_read.forget_answers()
+            self._last_read = topic
+        return topic.page(version, epoch, most)
 
     def publish(self, name: str, data: bytes, time: float = 0.0) -> Topic:
         """Append *data*, a JSON value, to the topic *name*; create the topic if it is missing.
@@ -205,6 +224,8 @@ class Topics:
         """Remove the topic *name* and its messages; return it, or None if it does not exist."""
         topic = self._by_name.pop(name, None)
         if topic is not None:
+            if topic is self._last_read:
+                self._last_read = None
             self._kept.pop(name, None)
             self.size -= topic.size
         return topic

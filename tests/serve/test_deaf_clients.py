@@ -16,6 +16,8 @@ from .conftest import Process, process, waiters_reach
 pytestmark = [pytest.mark.realtime, pytest.mark.one_build, pytest.mark.slow]
 
 CLIENTS = 300
+PING = b"\x89\xfd\0\0\0\0" + 125 * b"p"  # a frame of the largest size
+MOST_PINGS = 64 * 2**20  # bytes
 MESSAGE = 60_000  # bytes, close to the limit
 MESSAGES = 40  # more than the topic keeps
 MOST_OF_PROCESS = 256 * 1024  # bytes, a client
@@ -81,3 +83,14 @@ async def test_clients_that_do_not_read_hold_bounded_memory() -> None:
     assert 10 < len(kept) < 20
     assert grown < CLIENTS * MOST_OF_PROCESS
     assert 0 < in_kernel < CLIENTS * MOST_OF_KERNEL
+
+
+def test_a_client_that_pings_and_does_not_read_is_disconnected() -> None:
+    """It would fill the memory with the answers to its pings."""
+    patience = ["--receive-timeout", "300", "--heartbeat", "300"]
+    with process(*patience) as server, deaf(server, websocket()) as client:
+        assert client.recv(4_096).startswith(b"HTTP/1.1 101")
+        pings = 500 * PING
+        with pytest.raises(ConnectionError):
+            for _ in range(MOST_PINGS // len(pings)):
+                client.sendall(pings)

@@ -1,6 +1,7 @@
 """The messages that topics keep, and their limits."""
 
 import json
+import tracemalloc
 from typing import cast
 
 import pytest
@@ -18,7 +19,7 @@ def news(topics: Topics, name: str, since: int = 0, epoch: str | None = None) ->
     """Return the answer for a client that has seen *since*."""
     topic = topics.get(name)
     assert topic is not None
-    answer: dict[str, object] = json.loads(topic.page(since, epoch, None)[0])
+    answer: dict[str, object] = json.loads(topics.page(topic, since, epoch, None)[0])
     return answer
 
 
@@ -51,7 +52,23 @@ def test_an_answer_holds_only_newer_messages() -> None:
 
     assert data(news(topics, "a", 3)) == [3, 4]
     assert data(news(topics, "a", 5)) == []
-    assert topic.page(2, None, None) is topic.page(2, None, None)
+    assert topics.page(topic, 2, None, None) is topics.page(topic, 2, None, None)
+
+
+def test_answers_are_cached_for_one_topic_only() -> None:
+    """Polls of many topics do not multiply the memory of the messages."""
+    topics = Topics(Limits())
+    found = [topics.publish(f"t{number}", b"1" * 60_000) for number in range(100)]
+
+    tracemalloc.start()
+    try:
+        for topic in found:
+            assert len(topics.page(topic, 0, None, None)[0]) > 60_000
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert kept < 10 * 60_000
 
 
 def test_a_new_message_is_in_the_next_answer() -> None:
