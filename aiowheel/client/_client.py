@@ -33,6 +33,7 @@ _POLL_LIMITS = httpx.Limits(max_keepalive_connections=20, keepalive_expiry=2.0)
 _LEAST_DELAY, _MOST_DELAY = 0.1, 5.0  # seconds before a failed request is repeated
 _NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~:-]+")
 _TOKEN = re.compile("[!-~]+")
+_EPOCH = re.compile("([0-9a-f]{8})?")  # none if the topic does not exist
 _MOST_PORT = 65_535
 _PAGE = {"epoch": str, "version": int, "missed": int, "reset": bool, "messages": list}
 _MESSAGE = {"version": int, "data": object}
@@ -165,7 +166,9 @@ class TopicClient:
         self, topic: str, address: str, progress: Progress
     ) -> AsyncGenerator[Message, None]:
         missed, reset = 0, False
+        loop = asyncio.get_running_loop()
         while True:
+            began = loop.time()
             page = await self._poll(address, topic, progress)
             missed += page["missed"]
             reset |= page["reset"]
@@ -176,6 +179,8 @@ class TopicClient:
                 yield Message(topic, each["data"], version, position, missed, reset)
                 missed, reset = 0, False
             progress = Progress(page["version"], epoch or None)
+            if not page["messages"] and loop.time() - began < _LEAST_DELAY:  # a proxy that caches
+                await asyncio.sleep(_LEAST_DELAY)
 
     async def _poll(self, address: str, topic: str, progress: Progress) -> dict[str, Any]:
         failures = 0
@@ -190,7 +195,7 @@ class TopicClient:
             else:
                 if answer.status_code == HTTPStatus.OK:
                     page = _fields(answer, _PAGE)
-                    if not all(_has(each, _MESSAGE) for each in page["messages"]):
+                    if not _follows(page, progress):
                         raise _refusal(answer)
                     return page
                 if answer.status_code not in _RETRIED:
@@ -243,6 +248,23 @@ def _has(value: object, types: Mapping[str, type]) -> bool:
         return False
     fields = cast("dict[str, object]", value)
     return all(name in fields and isinstance(fields[name], types[name]) for name in types)
+
+
+def _follows(page: Mapping[str, Any], progress: Progress) -> bool:
+    """Return whether a page of messages can be the answer to a client with this progress."""
+    messages: list[Any] = page["messages"]
+    epoch: str = page["epoch"]
+    last: int = page["version"]
+    missed: int = page["missed"]
+    if not all(_has(each, _MESSAGE) for each in messages) or not _EPOCH.fullmatch(epoch):
+        return False
+    is_same = epoch == progress.epoch and not page["reset"]
+    before = progress.version if is_same else 0
+    for each in messages:
+        if each["version"] <= before:
+            return False
+        before = each["version"]
+    return before <= last and missed >= 0
 
 
 def _refusal(answer: httpx.Response) -> TopicRefusedError:

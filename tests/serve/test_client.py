@@ -1,6 +1,7 @@
 """The client of topics over a failing network, in virtual time, and with a real service."""
 
 import asyncio
+import json
 import os
 import random
 import time
@@ -61,6 +62,9 @@ async def taken(client: TopicClient, topic: str, count: int, **more: Any) -> lis
             if len(got) == count:
                 break
     return got
+
+
+MESSAGE: dict[str, object] = {"version": 1, "data": 1}
 
 
 def page(version: int, *messages: dict[str, object], missed: int = 0) -> dict[str, object]:
@@ -294,7 +298,11 @@ async def test_a_refusal_is_raised() -> None:
         '{"version": 1}',
         "[" * 100_000,
         '{"epoch": 1, "version": "1", "missed": 0, "reset": false, "messages": []}',
-        '{"epoch": "e", "version": 1, "missed": 0, "reset": false, "messages": [{"data": 1}]}',
+        json.dumps(page(1, {"data": 1})),
+        json.dumps(page(1) | {"epoch": "\ud800"}),
+        json.dumps(page(1, missed=-1)),
+        json.dumps(page(1, MESSAGE, MESSAGE)),  # one message twice
+        json.dumps(page(0, MESSAGE)),  # a message from later than the page
     ],
 )
 async def test_the_answer_of_another_program_is_a_refusal(text: str) -> None:
@@ -309,6 +317,28 @@ async def test_the_answer_of_another_program_is_a_refusal(text: str) -> None:
             await anext(client.subscribe("a"))
         with pytest.raises(TopicRefusedError, match="201 not_json"):
             await client.publish("a", 1)
+
+
+@virtual
+async def test_an_answer_that_is_repeated_is_a_refusal() -> None:
+    """A proxy may keep an answer; its message is not yielded a second time."""
+    kept = httpx.MockTransport(lambda _: httpx.Response(200, json=page(1, MESSAGE)))
+    async with httpx.AsyncClient(transport=kept) as http:
+        messages = TopicClient(URL, http=http).subscribe("a")
+        assert (await anext(messages)).data == 1
+        with pytest.raises(TopicRefusedError, match="200"):
+            await anext(messages)
+
+
+@virtual
+async def test_answers_without_a_message_get_a_pause(virtual_clock: VirtualClock) -> None:
+    """A proxy that answers at once gets ten requests a second, not thousands."""
+    answers = [httpx.Response(200, json=page(0)) for _ in range(100)] + [httpx.Response(403)]
+    async with httpx.AsyncClient(transport=httpx.MockTransport(lambda _: answers.pop(0))) as http:
+        with pytest.raises(TopicRefusedError, match="403"):
+            await anext(TopicClient(URL, http=http).subscribe("a"))
+
+    assert virtual_clock.time() == pytest.approx(10)
 
 
 @pytest.mark.parametrize(
