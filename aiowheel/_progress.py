@@ -35,11 +35,13 @@ class Progress:
         )
 
     def __enter__(self) -> Self:
-        self._bars.start()
+        if not self._bars.disable:
+            self._bars.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._bars.stop()
+        if not self._bars.disable:  # rich before 14.3 would print an empty line
+            self._bars.stop()
 
     def show(self, what: str, done: int = 0, of: int | None = None) -> None:
         """Show the current work, and how much of it is done.

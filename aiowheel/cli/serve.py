@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,17 +18,11 @@ from aiowheel._signals import handled_by
 from aiowheel.cli._duration import duration
 from aiowheel.cli._open_files import allow_open_files
 from aiowheel.cli._options import number, path_of, refuse
-from aiowheel.errors import BadInputError, MissingExtraError
+from aiowheel.errors import BadInputError
 
 if TYPE_CHECKING:
     from aiowheel.serve import Access
 
-_EXTRA_OF = {
-    "starlette": "web",
-    "uvicorn": "web",
-    "websockets": "web",
-    "prometheus_client": "metrics",
-}
 _OTHER_FILES = 100  # open files of the process besides its connections
 _UNIX = "http://unix:", "https://unix:"  # the service's address of a Unix socket
 
@@ -160,10 +153,6 @@ def serve(
     # A supervisor may send SIGHUP before the service handles it, which would end the process.
     if sys.platform != "win32":
         context.with_resource(handled_by(lambda _number, _frame: None, signal.SIGHUP))
-    for package, extra in _EXTRA_OF.items():
-        if find_spec(package) is None:
-            raise MissingExtraError(extra)
-
     from aiowheel import serve as service
     from aiowheel.serve._store_address import LONGEST_NAME
 

@@ -251,3 +251,18 @@ def test_without_the_cli_extra_the_install_command_is_printed() -> None:
 
     assert result.returncode == 1
     assert result.stderr == "aiowheel: the command line needs: pip install 'aiowheel[cli]'\n"
+
+
+def test_all_extras_of_a_command_are_named_at_once() -> None:
+    """`aiowheel serve` needs two."""
+    program = (
+        "import sys; sys.modules['uvicorn'] = sys.modules['prometheus_client'] = None\n"
+        "from aiowheel.cli import run\nsys.exit(run(['serve']))"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=200
+    )
+
+    assert result.returncode == 1
+    assert "pip install 'aiowheel[web,metrics]'\n" in result.stderr
