@@ -81,7 +81,7 @@ test: build  ## run the suite on the compiled and on the pure build
 	@# pytest exits with 5 if no test was selected.
 	@logs=$$(mktemp -d); trap 'rm -rf "$$logs"' EXIT; failed=; \
 	part() { "$$@" $(TEST_ARGS) || [ $$? = 5 ]; }; \
-	part $(PYTEST) -m "$(ORDINARY) and spark" >"$$logs/spark" 2>&1 & beside=$$!; \
+	part $(PYTEST) -m "$(ORDINARY) and spark" $(if $(TEST_ARGS),,tests/jobs) >"$$logs/spark" 2>&1 & beside=$$!; \
 	if $(WHICH_BUILD); then \
 		part env AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) -m "$(ORDINARY) and not spark and not one_build" \
 			>"$$logs/pure" 2>&1 & beside="$$beside $$!"; \

@@ -49,8 +49,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests that need another system."""
+    """Skip the tests that need another system; `make test` looks for Spark in one folder only."""
     for item in items:
+        if item.get_closest_marker("spark") and "jobs" not in item.path.parts:
+            raise pytest.UsageError(f"{item.nodeid} has the mark spark and belongs in tests/jobs")
         if item.get_closest_marker("linux") and sys.platform != "linux":
             item.add_marker(pytest.mark.skip(reason="needs Linux"))
         if item.get_closest_marker("posix") and sys.platform == "win32":

@@ -1,11 +1,8 @@
 """`aiowheel demo` in a small size, and its parts."""
 
 import asyncio
-import json
-import os
 import re
 import socket
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -85,16 +82,6 @@ QUICK_CROWD: dict[str, Any] = {
     "ping_every": 0.05,
 }
 QUICK_HOLD: dict[str, Any] = {"shortest_timeout": 1.5, "longest_timeout": 1.8, "events_over": 0.1}
-# The command as a user runs it, with shorter times.
-QUICK_DEMO = f"""
-import sys
-from functools import partial
-from aiowheel.cli import run
-from examples.demo import _plan
-_plan.CrowdPlan = partial(_plan.CrowdPlan, **{QUICK_CROWD})
-_plan.HoldPlan = partial(_plan.HoldPlan, **{QUICK_HOLD})
-sys.exit(run(["demo", *sys.argv[1:]]))
-"""
 
 
 def test_every_client_is_answered_or_times_out(tmp_path: Path) -> None:
@@ -339,41 +326,3 @@ def test_the_demo_without_spark(
     assert (out / "idle.csv").read_text() == (
         "fire,key\n1767225630,10.0.0.1\n1767225690,10.0.0.1\n"
     )
-
-
-def quick_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `aiowheel demo` in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", QUICK_DEMO, *SMALL, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=os.environ
-        | {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"},  # as for the JVM of the jobs
-        check=False,
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-def test_the_demo_with_spark_as_json(tmp_path: Path) -> None:
-    """Stdout is one JSON object, whose numbers match the trace; a picture is written."""
-    _skip_without_spark()
-    ended = quick_demo("--json", "--out", str(tmp_path))
-
-    assert ended.returncode == 0, ended.stderr
-    result = json.loads(ended.stdout)
-    outcomes = {row["purgatory"]: row for row in result["report"]["tables"]["outcomes"]}
-    assert result["report"]["operations"] == 1_050
-    assert outcomes["long-poll"]["completed"] == result["crowd"]["answered"]
-    assert outcomes["long-poll"]["expired"] == result["crowd"]["timed_out"]
-    assert outcomes["parcels"]["completed"] == result["hold"]["completed"] == 900
-    assert outcomes["parcels"]["early"] == 0
-    assert Path(result["report"]["picture"]).read_bytes().startswith(b"\x89PNG")
-
-
-def _skip_without_spark() -> None:
-    try:
-        _needs.require_packages(with_spark=True)
-    except AiowheelError as error:
-        pytest.skip(str(error))

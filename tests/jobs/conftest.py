@@ -4,7 +4,9 @@ Real data is in `../shared/data` beside the repository, or in the folder AIOWHEE
 """
 
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +34,12 @@ FACTS = [  # view, timeout in seconds, idle events, sha256 of the "fire<TAB>key"
     ("logpod", 1800, 135, "6772bfb146f5bf1889908ec21367cb6be7bde905b876d46d9b3d8fd08c11b615"),
 ]
 ODD = "[1] {a,b} * ? x\\y 50%"  # a folder name with pattern characters and with escapes of URLs
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+TEMPORARY = "tmp" if os.name == "nt" else 'a "b" c'  # the folder of Spark's temporary files
+# With one compiler, Java 17 limits compiled code to 48 MiB. Hundreds of tests need 73, and without
+# room a thread of Java would search for unused code all the time.
+QUICK_JVM = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
+)
 
 
 @pytest.hookimpl(tryfirst=True)  # before the tests are selected by their marks
@@ -60,12 +67,19 @@ def needs_spark() -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(needs_spark: None) -> Iterator["SparkSession"]:
+def spark(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """Yield a local session, started once."""
     from aiowheel.jobs.spark.session import open_session
 
-    with open_session("tests", driver_memory="1g", java_options=QUICK_JVM) as session:
-        yield session
+    folder = tmp_path_factory.mktemp("spark") / TEMPORARY
+    folder.mkdir()
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tempfile, "tempdir", str(folder))
+            session = open_session("tests", driver_memory="1g", java_options=QUICK_JVM)
+            spark = stack.enter_context(session)
+        yield spark
+    assert list(folder.iterdir()) == []
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .conftest import TEMPORARY
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -247,24 +249,14 @@ def test_a_command_runs_under_spark_submit(
 
 
 @pytest.mark.posix
-def test_a_folder_for_temporary_files_may_have_blanks(needs_spark: None, tmp_path: Path) -> None:
-    """Spark splits the options of Java at blanks."""
-    code = f"""
-from aiowheel.jobs.spark.session import open_session
-with open_session({QUICK}) as spark:
-    print(spark._jvm.java.lang.System.getProperty("java.io.tmpdir"))
-    print(spark.range(3).count())
-"""
-    folder = tmp_path / 'a "b" c'
-    folder.mkdir()
+def test_a_folder_for_temporary_files_may_have_blanks(spark: "SparkSession") -> None:
+    """Spark splits the options of Java at blanks; the session of the tests has such a folder."""
+    place = spark._jvm.java.lang.System.getProperty("java.io.tmpdir")
 
-    done = run_python(code, {"TMPDIR": str(folder)})
-
-    assert done.returncode == 0, done.stderr
-    place, count = done.stdout.splitlines()
-    assert place.startswith(f"{folder}/aiowheel-spark-")
-    assert count == "3"
-    assert list(folder.iterdir()) == []
+    assert Path(place).parent.name == TEMPORARY
+    assert Path(place).name.startswith("aiowheel-spark-")
+    assert Path(place).is_dir()
+    assert spark.range(3).count() == 3
 
 
 def test_a_session_of_spark_connect_is_refused() -> None:

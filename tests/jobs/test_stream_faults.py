@@ -327,7 +327,8 @@ def test_an_idle_stream_waits_for_its_files(
 @spark_test
 @pytest.mark.parametrize(
     "flaw",
-    ["gz", "timestamp", *(pytest.param(flaw, marks=_SLOW) for flaw in ("float", "random", "cut"))],
+    # `test_odd_paths` has a stream that refuses a column of timestamps.
+    ["gz", *(pytest.param(flaw, marks=_SLOW) for flaw in ("timestamp", "float", "random", "cut"))],
 )
 def test_a_purgatory_stream_waits_for_its_files(
     flaw: str, purgatory: list[str], run_command: RunCommand, folder: Path
