@@ -175,17 +175,14 @@ def _detected_format(name: str, data: BinaryIO) -> Format | None:
 def _members(name: str, data: BinaryIO, form: Format | None) -> Iterator[Source]:
     taken = 0
     try:
-        # tarfile's own gzip reader accepts a truncated stream as a short one; ours raises.
-        with tarfile.open(fileobj=data, mode="r|") as archive:
-            for member in archive:
-                content = archive.extractfile(member) if member.isfile() else None
-                if content is None or PurePath(member.name).name.startswith("."):
-                    continue
-                inside = _unzipped(io.BufferedReader(_MemberBytes(content)))
-                detected = _format_of_member(f"{name}:{member.name}", inside, form)
-                if detected is not None:
-                    taken += 1
-                    yield Source(f"{name}:{member.name}", detected, inside)
+        for path, content in _files_in_tar(data):
+            if PurePath(path).name.startswith("."):
+                continue
+            inside = _unzipped(io.BufferedReader(_MemberBytes(content)))
+            detected = _format_of_member(f"{name}:{path}", inside, form)
+            if detected is not None:
+                taken += 1
+                yield Source(f"{name}:{path}", detected, inside)
         while data.read(1 << 20):  # gzip checks length and checksum at the end of the stream
             pass
     except READ_ERRORS as error:
@@ -193,6 +190,19 @@ def _members(name: str, data: BinaryIO, form: Format | None) -> Iterator[Source]
     if taken == 0:
         wanted = form or "tsv, csv, ndjson, log or parquet"
         raise BadInputError(f"{name}: no {wanted} file inside")
+
+
+def _files_in_tar(data: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
+    """Yield the path and the content of each file; raise `tarfile.TarError` for a damaged tar."""
+    try:
+        # tarfile's own gzip reader accepts a truncated stream as a short one; ours raises.
+        with tarfile.open(fileobj=data, mode="r|") as archive:
+            for member in archive:
+                content = archive.extractfile(member) if member.isfile() else None
+                if content is not None:
+                    yield member.name, content
+    except (ValueError, RecursionError) as error:  # a bad number in a header; nested headers
+        raise tarfile.ReadError(f"bad header: {error}") from error
 
 
 def _format_of_member(name: str, data: BinaryIO, form: Format | None) -> Format | None:

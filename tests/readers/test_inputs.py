@@ -261,3 +261,30 @@ def test_a_truncated_tar_is_refused_wherever_it_ends(kept: float, tmp_path: Path
 
     with pytest.raises((BadInputError, EOFError)):
         texts(Inputs([str(archive)]))
+
+
+def _pax(**headers: str) -> bytes:
+    member = tarfile.TarInfo("a.csv")
+    member.size = 4
+    member.pax_headers = {name.replace("_", "."): value for name, value in headers.items()}
+    return member.tobuf(tarfile.PAX_FORMAT) + b"k,t\n".ljust(512, b"\0")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        _pax(GNU_sparse_major="1", GNU_sparse_minor="0", GNU_sparse_realsize="10"),
+        _pax(GNU_sparse_major="0", GNU_sparse_minor="1", GNU_sparse_map="abc"),
+        _pax(GNU_sparse_size="nan"),
+        tarfile.TarInfo.create_pax_global_header({"comment": "nested"}) * 1_000,
+    ],
+    ids=["sparse 1.0", "sparse 0.1", "size of a sparse file", "nested headers"],
+)
+@pytest.mark.parametrize("before", [b"", _pax()], ids=["first member", "second member"])
+def test_a_damaged_header_in_a_tar_is_refused(before: bytes, data: bytes, tmp_path: Path) -> None:
+    """For these headers `tarfile` raises other errors than its own."""
+    archive = tmp_path / "all.tar.gz"
+    archive.write_bytes(gzip.compress(before + data + bytes(1024)))
+
+    with pytest.raises(BadInputError, match=r"all\.tar\.gz: "):
+        texts(Inputs([str(archive)]))
