@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import filterfalse
 from pathlib import Path, PurePath
 from typing import IO, BinaryIO, Protocol, TextIO, cast
 
@@ -67,8 +68,9 @@ class Inputs:
     """The files behind a list of paths; each path may name a file, a folder or a glob.
 
     A folder stands for every file inside it at any depth, also behind links, except hidden ones
-    (``.name``, ``_name``). A file that several paths reach is read once. Of a tar archive, the
-    members whose suffix fits the format are read, except hidden ones.
+    (``.name``, ``_name``). A folder and a glob skip pipes, sockets and devices; a pipe must be
+    named. A file that several paths reach is read once. Of a tar archive, the members whose suffix
+    fits the format are read, except hidden ones.
 
     Args:
         patterns: Paths as the user wrote them, at least one.
@@ -244,7 +246,7 @@ def _expand(pattern: str) -> list[Path]:
         # An existing path takes precedence over the glob: a file name may hold brackets.
         # Path.glob needs the anchor apart and drops "./".
         exists = Path(pattern).exists()
-        names = [pattern] if exists else _matches(pattern)
+        names = [pattern] if exists else [*filterfalse(_is_special, _matches(pattern))]
         if not names:
             raise BadInputError(f"{pattern}: no such file")
         return [file for name in sorted(names) for file in _files_at(Path(name))]
@@ -265,6 +267,11 @@ def _matches(pattern: str) -> list[str]:
     return glob.glob(pattern, recursive=True)  # noqa: PTH207
 
 
+def _is_special(path: str | Path) -> bool:
+    """Return whether *path* is a pipe, socket or device; to open a pipe waits for its writer."""
+    return Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir())
+
+
 def _files_at(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
@@ -282,7 +289,8 @@ def _files_at(path: Path) -> list[Path]:
         }
         folders[:] = [name for name, place in real.items() if place not in entered]
         entered.update(real.values())
-        found += [Path(parent, name) for name in names if not name.startswith(HIDDEN)]
+        visible = (Path(parent, name) for name in names if not name.startswith(HIDDEN))
+        found += filterfalse(_is_special, visible)
     if not found:
         raise BadInputError(f"{path}: no file inside")
     return sorted(found)

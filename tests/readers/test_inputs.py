@@ -120,6 +120,25 @@ def test_a_link_to_itself_is_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         Inputs([str(tmp_path)])
 
 
+@pytest.mark.posix
+@pytest.mark.parametrize("pattern", ["inbox", "inbox/*", "inb*"])
+def test_a_pipe_in_a_folder_is_skipped(pattern: str, tmp_path: Path) -> None:
+    """Another user of a shared folder can make a pipe, and reading it waits for a writer."""
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "inbox" / "a.csv").write_text("x")
+    os.mkfifo(tmp_path / "inbox" / "b.csv")
+
+    assert Inputs([str(tmp_path / pattern)]).paths == (tmp_path / "inbox" / "a.csv",)
+
+
+@pytest.mark.posix
+def test_a_pipe_that_is_named_is_read(tmp_path: Path) -> None:
+    """A shell names the pipe of `<(zcat *.gz)`."""
+    os.mkfifo(tmp_path / "a.csv")
+
+    assert Inputs([str(tmp_path / "a.csv")]).paths == (tmp_path / "a.csv",)
+
+
 def test_an_empty_name_is_not_the_current_folder() -> None:
     """A shell passes an empty name for an unset variable."""
     with pytest.raises(BadInputError, match="the name of an input is empty"):
