@@ -207,7 +207,11 @@ def _ndjson_records(source: Source, key: Names, time: str) -> Iterator[Record]:
         if not isinstance(row, dict):
             yield line, "", "", "no JSON object", text
             continue
-        touches = list(values_of(cast("dict[str, object]", row), key, time))
+        try:
+            touches = values_of(cast("dict[str, object]", row), key, time)
+        except ValueError as error:
+            yield line, "", "", str(error), text
+            continue
         raw: Raw = text
         for key_value, time_value in touches:
             if len(touches) > 1:  # the whole line for each of them would take quadratic space

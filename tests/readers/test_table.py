@@ -1,6 +1,7 @@
 """Accepted, rejected and irregular rows: the same rules for every format."""
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -324,6 +325,45 @@ def test_a_path_without_a_value_rejects_the_row(row: str, tmp_path: Path) -> Non
 
     assert pairs(rows) == [(1, "a")]
     assert rows.rejects == [f"{path}: line 2: field 'h[].id' is missing or neither text nor number"]
+
+
+@pytest.mark.parametrize(
+    ("row", "key", "time"),
+    [
+        ({"a": ["k"] * 101, "b": [1] * 100}, "a[]", "b[]"),
+        ({"h": [{"a": ["k"] * 20, "b": [1] * 20}] * 26}, "h[].a[]", "h[].b[]"),
+    ],
+)
+def test_a_line_of_too_many_pairs_is_rejected(
+    row: dict[str, object], key: str, time: str, tmp_path: Path
+) -> None:
+    """Their number is the product of two lengths, so a short line could fill the memory."""
+    path = tmp_path / "a.ndjson"
+    path.write_text(json.dumps(row) + '\n{"a": ["k"], "b": [1], "h": [{"a": ["k"], "b": [1]}]}\n')
+    rows = table(path, key=key, time=time)
+
+    assert pairs(rows) == [(1, "k")]
+    reason = "more than 10,000 pairs of keys and times from different lists"
+    assert rows.rejects == [f"{path}: line 1: {reason}"]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"a": ["k"] * 100, "b": [1] * 100},
+        {"a": ["k"] * 10_001, "b": [1]},
+        {"a": ["k"], "b": [1] * 10_001},
+    ],
+    ids=["most pairs", "one time", "one key"],
+)
+def test_a_line_of_many_touches_is_read(row: dict[str, list[object]], tmp_path: Path) -> None:
+    """One list may have any length."""
+    path = tmp_path / "a.ndjson"
+    path.write_text(json.dumps(row) + "\n")
+
+    found = pairs(table(path, key="a[]", time="b[]"))
+
+    assert found == [(1, "k")] * (len(row["a"]) * len(row["b"]))
 
 
 ZEEK = (
