@@ -50,6 +50,8 @@ async def get_text(request: Request) -> str:
         body += chunk
         if len(body) > MAX_BYTES:
             raise HTTPException(413, f"a document has at most {MAX_BYTES} bytes")
+    if b"\0" in body:  # PostgreSQL cannot store it in a text
+        raise HTTPException(400, "a document must have no NUL character")
     try:
         return body.decode()
     except UnicodeDecodeError:
