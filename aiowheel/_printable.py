@@ -1,5 +1,9 @@
 """Text from outside: whether it can be encoded, and a form that is safe to print. Rank 0."""
 
+import re
+
+_SCHEME = re.compile(r"[a-zA-Z0-9+.:-]+://")
+
 
 def printable(text: object) -> str:
     """Return *text* with every character that is not printable escaped as in a Python literal.
@@ -10,6 +14,12 @@ def printable(text: object) -> str:
     if plain.isprintable():
         return plain
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in plain)
+
+
+def scheme_only(address: str) -> str:
+    """Return the scheme of *address*, as `redis://...`; the rest may hold a password."""
+    scheme = _SCHEME.match(address)
+    return f"{scheme[0]}..." if scheme else "no scheme"
 
 
 def is_unicode(text: str) -> bool:

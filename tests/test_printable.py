@@ -1,8 +1,8 @@
-"""Printed text contains no control characters."""
+"""Printed text contains no control characters and no passwords of addresses."""
 
 import pytest
 
-from aiowheel._printable import printable
+from aiowheel._printable import printable, scheme_only
 
 pytestmark = pytest.mark.one_build
 
@@ -23,3 +23,19 @@ pytestmark = pytest.mark.one_build
 def test_unprintable_characters_are_escaped(text: object, shown: str) -> None:
     """Printable characters stay unchanged."""
     assert printable(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql+asyncpg://app:hidden@db/app", "postgresql+asyncpg://..."),
+        ("delta:kafka://app:hidden@broker:9092/topic", "delta:kafka://..."),
+        ("redis://app:hid://den@host", "redis://..."),
+        ("app:hid@den://host", "no scheme"),
+        ("hidden", "no scheme"),
+        ("://hidden", "no scheme"),
+    ],
+)
+def test_only_the_scheme_of_an_address_is_shown(address: str, shown: str) -> None:
+    """The rest may hold a password."""
+    assert scheme_only(address) == shown

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from aiowheel._printable import is_unicode, printable
+from aiowheel._printable import is_unicode, printable, scheme_only
 from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_folder
 from aiowheel.cli._duration import duration
@@ -62,7 +62,8 @@ def _store_at(where: str, *, create: bool) -> Store:
 
         return PostgresStore(where)
     if "://" in where:
-        raise BadInputError(f"STORE must be an SQLite file or postgresql://..., got {where}")
+        got = scheme_only(where)
+        raise BadInputError(f"STORE must be an SQLite file or postgresql://..., got {got}")
     path = Path(where)
     if path.exists() and not path.is_file():
         raise BadInputError(f"STORE must be an SQLite file, got {where}, which is not a file")

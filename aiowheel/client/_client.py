@@ -16,6 +16,7 @@ from typing import Any, Self, cast
 
 from aiowheel._arguments import checked_str
 from aiowheel._events import emit
+from aiowheel._printable import scheme_only
 from aiowheel.client._messages import Message, Progress, Published, TopicRefusedError
 from aiowheel.errors import MissingExtraError
 
@@ -74,7 +75,8 @@ class TopicClient:
         self, url: str, *, token: str | None = None, http: httpx.AsyncClient | None = None
     ) -> None:
         if not _is_service(checked_str("url", url)):
-            raise ValueError(f"url must be http://HOST:PORT or https://HOST:PORT, got {url!r}")
+            legal = "http://HOST:PORT or https://HOST:PORT"
+            raise ValueError(f"url must be {legal}, got {scheme_only(url)}")
         # Without this check, a subscription would repeat a request that can never be sent.
         if token is not None and not _TOKEN.fullmatch(checked_str("token", token)):
             raise ValueError("token must consist of visible ASCII characters, got others")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from aiowheel._printable import scheme_only
 from aiowheel.errors import BadInputError
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._memory_topics import MemoryTopics
@@ -40,7 +41,5 @@ def topic_store(address: str | None, limits: Limits) -> TopicStore:
     if address.startswith(_REDIS):
         with suppress(ValueError):
             return SharedStore(RedisTopics(address, limits), limits)
-    scheme, separator, _ = address.partition("://")
-    got = f"{scheme}://..." if separator else "no scheme"  # the rest may hold a password
     legal = "sqlite:///PATH, postgresql://USER@HOST/DATABASE or redis://HOST:PORT/DATABASE"
-    raise BadInputError(f"store must be {legal}, got {got}")
+    raise BadInputError(f"store must be {legal}, got {scheme_only(address)}")

@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 from aiowheel._arguments import safe_repr
 from aiowheel._background import LastingTask, end_task
 from aiowheel._events import emit
+from aiowheel._printable import scheme_only
 from aiowheel.errors import AiowheelError, MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
 from aiowheel.shared._store import (
@@ -681,32 +682,38 @@ def _client_of(address: str) -> Any:
     if address.startswith(("redis://", "rediss://", "unix://")):
         # redis-py would create a task for each timeout; `_answers` has one for the whole call.
         options["socket_timeout"] = None
+        try:
+            _ = urlsplit(address).port
+        except ValueError:
+            raise ValueError(
+                "server must be redis://USER:PASSWORD@HOST:PORT/DATABASE, with %2F in place of a "
+                f"slash in the password, got {scheme_only(address)}"
+            ) from None
         return Redis.from_url(address, retry=Retry(NoBackoff(), 0), **options)
     options["socket_timeout"] = _SOCKET
-    scheme, separator, rest = address.partition("://")
-    if not separator or scheme not in {"redis+sentinel", "redis+cluster"}:
+    scheme, _, rest = address.partition("://")
+    shown = scheme_only(address)
+    if scheme not in {"redis+sentinel", "redis+cluster"}:
         raise ValueError(
             "server must be redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://, "
-            f"got {f'{scheme}://...' if separator else 'no scheme'}"  # the rest may hold a password
+            f"got {shown}"
         )
-    place = rest.rpartition("@")[2]
-    shown = f"{scheme}://{place}"  # without the password
-    hosts, _, path = place.partition("/")
-    account = urlsplit(f"//{rest.rpartition('@')[0]}@" if "@" in rest else "//")
-    for option, text in (("username", account.username), ("password", account.password)):
-        options[option] = None if text is None else unquote(text)
+    hosts, _, path = rest.rpartition("@")[2].partition("/")
     try:
+        account = urlsplit(f"//{rest.rpartition('@')[0]}@" if "@" in rest else "//")
         places = [urlsplit(f"//{host}") for host in hosts.split(",")]
         nodes = [(place.hostname or "", place.port or 6379) for place in places]
-    except ValueError as error:
-        raise ValueError(f"server must name hosts and ports, got {shown!r}") from error
+    except ValueError:
+        raise ValueError(f"server must name hosts and ports, got {shown}") from None
     if not all(host for host, _ in nodes):
-        raise ValueError(f"server must name hosts and ports, got {shown!r}")
+        raise ValueError(f"server must name hosts and ports, got {shown}")
+    for option, text in (("username", account.username), ("password", account.password)):
+        options[option] = None if text is None else unquote(text)
     if scheme == "redis+cluster":
         startup = [ClusterNode(host, port) for host, port in nodes]
         return RedisCluster(startup_nodes=startup, retry=Retry(NoBackoff(), 0), **options)
     if not path:
-        raise ValueError(f"server must end with /master, the name at the Sentinels, got {shown!r}")
+        raise ValueError(f"server must end with /master, the name at the Sentinels, got {shown}")
     make: Any = Sentinel  # redis-py does not annotate it
     sentinel = make(nodes, sentinel_kwargs={**options, "retry": Retry(NoBackoff(), 0)})
     client = sentinel.master_for(path, retry=Retry(NoBackoff(), 0), **options)

@@ -300,7 +300,7 @@ def test_a_file_without_timers_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["list", "http://host/app.db"], "STORE must be an SQLite file or postgresql://..., got "),
+        (["list", "POSTGRES://app:hidden@host/app"], "or postgresql://..., got POSTGRES://...\n"),
         (["check", "/"], "STORE must be an SQLite file, got /, which is not a file"),
         (["migrate", "."], "STORE must be an SQLite file, got ., which is not a file"),
         (["redrive", "app.db", str(2**63)], "less than or equal to 9223372036854775807, got "),

@@ -64,11 +64,14 @@ def test_a_uri_names_a_place(uri: str, place: Place) -> None:
         "s3a:///a",
         "file://host/a",
         "http://host/a",
+        "kafka://app:password@a:9092/touches",
     ],
 )
 def test_an_invalid_uri_is_refused(uri: str) -> None:
-    """The error has the given text."""
-    with pytest.raises(BadInputError, match=f"got {re.escape(repr(uri))}$"):
+    """The error has the scheme alone, because the rest may hold a password."""
+    scheme, separator, _ = uri.partition("://")
+    shown = f"{scheme}://..." if separator else repr(uri)
+    with pytest.raises(BadInputError, match=f"got {re.escape(shown)}$"):
         parse_uri(uri)
 
 

@@ -360,6 +360,12 @@ def test_an_address_that_no_service_can_have_is_refused(url: str) -> None:
         TopicClient(url)
 
 
+def test_the_error_of_an_address_does_not_show_its_password() -> None:
+    """The error may be logged."""
+    with pytest.raises(ValueError, match=r"got https://\.\.\.$"):
+        TopicClient("https://user:hidden@host/?x=1")
+
+
 @pytest.mark.parametrize("token", ["", "x" * 16 + "\n", "two words", "\u00e9" * 16])
 def test_a_token_that_no_request_can_carry_is_refused(token: str) -> None:
     """The text of the error does not show the token."""

@@ -193,7 +193,14 @@ def test_a_redis_py_without_hints_of_a_cluster_is_refused(
     "address",
     [
         *("rediss+cluster://a:hidden@b", "a:hidden@b", "redis+sentinel://a:hidden@b"),
-        *("redis+cluster://a:hidden@b:c", "redis+cluster://a:hidden@"),
+        *("redis+cluster://a:hidden@b:c", "redis+cluster://a:hidden@", "redis+cluster://a:hidden"),
+        *(
+            "redis://a:hidden/x@b:1/0",
+            "redis://a:hidden#x@b",
+            "redis://a:hidden[x@b",
+            "unix://hidden[",
+        ),
+        *("redis+cluster://a:hidden[x@b", "redis+sentinel://a:hidden[x@b/main"),
     ],
 )
 def test_no_error_repeats_the_password(address: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from aiowheel._printable import scheme_only
 from aiowheel.errors import BadInputError
 
 _SCHEME: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
@@ -168,7 +169,8 @@ def _topic(uri: str) -> Topic:
         for server in servers.split(",")
     )
     if not (good and slash and _TOPIC.fullmatch(name)) or name in {".", ".."}:
-        raise BadInputError(f"URI must be kafka://HOST:PORT[,HOST:PORT...]/TOPIC, got {uri!r}")
+        legal = "kafka://HOST:PORT[,HOST:PORT...]/TOPIC"
+        raise BadInputError(f"URI must be {legal}, got {scheme_only(uri)}")
     return Topic(servers, name)
 
 
@@ -185,4 +187,4 @@ def _folder(path: str, uri: str) -> Folder:
         return Folder(path, scheme)
     if scheme in {"s3a", "hdfs"} and (host or scheme == "hdfs") and rest != host:
         return Folder(path, scheme)
-    raise BadInputError(f"URI must be {_FORMS}, got {uri!r}")
+    raise BadInputError(f"URI must be {_FORMS}, got {scheme_only(uri)}")
