@@ -567,6 +567,12 @@ def _is_reset(error: Exception) -> bool:
 
 def _unavailable(error: Exception) -> StoreUnavailableError:
     """Return the error with the reason, which the `repr` of redis-py's errors leaves out."""
+    from redis.asyncio.sentinel import MasterNotFoundError
+
+    if isinstance(error, MasterNotFoundError):
+        # The text ends with the settings of each client, before redis-py 7.4 with the password.
+        # The error itself is changed, because a traceback shows the cause as well.
+        error.args = (str(error).partition(" : <")[0],)
     if isinstance(error, TimeoutError) and not str(error):  # that of `asyncio.timeout`
         return StoreUnavailableError(f"Redis: no answer within {_ANSWER:g} seconds")
     return StoreUnavailableError(f"Redis: {type(error).__name__}: {error}")

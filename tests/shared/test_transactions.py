@@ -27,7 +27,7 @@ from aiowheel.testing import counter_store_checks
 from aiowheel.testing._store_checks import StoreCheck
 
 from .conftest import Process, Until
-from .servers import PostgresServer, RedisServer
+from .servers import PostgresServer, RedisServer, free_port
 
 pytestmark = [pytest.mark.both_loops, pytest.mark.one_build, pytest.mark.realtime]
 
@@ -228,6 +228,19 @@ async def test_a_redis_that_refuses_is_reported_with_the_reason(
     with pytest.raises(StoreUnavailableError, match=r"^Redis: .*username-password pair"):
         async with process(RedisCounters(server)):
             pass
+
+
+async def test_sentinels_that_do_not_answer_are_reported_without_the_password(
+    process: Process,
+) -> None:
+    """The error of redis-py lists all settings of its clients, before 7.4 with the password."""
+    server = f"redis+sentinel://user:hidden@127.0.0.1:{free_port()}/main"
+    with pytest.raises(StoreUnavailableError, match=r"No master found for 'main'$") as caught:
+        async with process(RedisCounters(server)):
+            pass
+
+    shown = "".join(traceback.format_exception(caught.value, limit=0))
+    assert "password" not in shown
 
 
 async def test_a_redis_that_never_answers_is_reported_with_the_reason(
