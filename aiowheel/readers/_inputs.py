@@ -195,10 +195,11 @@ def _members(name: str, data: BinaryIO, form: Format | None) -> Iterator[Source]
 
 
 def _files_in_tar(data: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield the path and the content of each file; raise `tarfile.TarError` for a damaged tar."""
+    """Yield the path and the content of each file; raise one of `READ_ERRORS` for a damaged tar."""
     try:
         # tarfile's own gzip reader accepts a truncated stream as a short one; ours raises.
-        with tarfile.open(fileobj=data, mode="r|") as archive:
+        ending = cast("BinaryIO", _Ending(data))  # tarfile only reads
+        with tarfile.open(fileobj=ending, mode="r|") as archive:
             for member in archive:
                 content = archive.extractfile(member) if member.isfile() else None
                 if content is not None:
@@ -212,6 +213,24 @@ def _format_of_member(name: str, data: BinaryIO, form: Format | None) -> Format 
     if form is Format.CLF and known is None:
         return Format.CLF  # log files have arbitrary names, such as access_log
     return known if form in {None, known} else None
+
+
+class _Ending:
+    """A stream that raises `EOFError` at the second read after its end.
+
+    `tarfile` skips a member by reads, as many as its header demands, and does not stop at the end.
+    """
+
+    def __init__(self, data: BinaryIO) -> None:
+        self._data = data
+        self._is_over = False
+
+    def read(self, size: int) -> bytes:
+        chunk = self._data.read(size)
+        if not chunk and self._is_over:
+            raise EOFError
+        self._is_over = not chunk
+        return chunk
 
 
 class _MemberBytes(io.RawIOBase):

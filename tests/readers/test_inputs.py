@@ -307,3 +307,14 @@ def test_a_damaged_header_in_a_tar_is_refused(before: bytes, data: bytes, tmp_pa
 
     with pytest.raises(BadInputError, match=r"all\.tar\.gz: "):
         texts(Inputs([str(archive)]))
+
+
+def test_a_member_that_is_longer_than_its_archive_is_refused(tmp_path: Path) -> None:
+    """`tarfile` skips a member by reads, as many as its header demands, also after the end."""
+    hidden = tarfile.TarInfo(".hidden")
+    hidden.size = 10**25
+    archive = tmp_path / "all.tar.gz"
+    archive.write_bytes(gzip.compress(hidden.tobuf(tarfile.GNU_FORMAT)))
+
+    with pytest.raises(BadInputError, match=r"all\.tar\.gz: .*the file is truncated"):
+        texts(Inputs([str(archive)]))
