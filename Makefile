@@ -105,6 +105,17 @@ test-pure: build  ## run the whole suite on the pure build
 test-core:  ## run the tests that need no Spark in an existing environment: PYTEST='python -m pytest'
 	$(PYTEST) -m "$(ORDINARY) and not spark" --ignore=tests/jobs --ignore=tests/bench $(TEST_ARGS)
 
+LOWEST := $(VENV)-lowest
+.PHONY: test-lowest
+test-lowest:  ## run the tests that need no Spark with the oldest packages that pyproject.toml allows, uncompiled
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet uv
+	AIOWHEEL_NO_EXTENSIONS=1 $(LOWEST)/bin/uv pip install --quiet --python $(LOWEST) \
+		--resolution lowest-direct --editable '.[all]'
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST) --group test
+	AIOWHEEL_NO_EXTENSIONS=1 $(MAKE) --no-print-directory test-core \
+		PYTEST='$(abspath $(LOWEST))/bin/python -m pytest' TEST_ARGS='$(TEST_ARGS)'
+
 # Runs that need more programs or more time than the suite.
 .PHONY: test-thorough
 test-thorough: build  ## run every case of which the ordinary run tries only one; minutes long
