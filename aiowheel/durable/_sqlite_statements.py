@@ -523,8 +523,10 @@ def changes(connection: sqlite3.Connection, owner: str) -> list[Change]:
 
 # --- reading ----------------------------------------------------------------------------------
 
-#: All timers, without the bytes of their payloads, whose type alone is checked.
-CHECKED: Final = f"SELECT {_ROW.replace('payload', 'substr(payload, 1, 0)')} FROM aiowheel_timers"
+# The type of a payload alone is checked, without its bytes. `substr` of an empty blob is NULL.
+_KIND: Final = "CASE typeof(payload) WHEN 'blob' THEN x'' ELSE substr(payload, 1, 0) END"
+#: All timers, without the bytes of their payloads.
+CHECKED: Final = f"SELECT {_ROW.replace('payload', _KIND)} FROM aiowheel_timers"
 
 # The whole page is one row of text, for the reason given at `_SIZES`.
 _PAGE: Final = (

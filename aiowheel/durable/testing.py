@@ -488,6 +488,13 @@ class StoreContract:
             assert summary.hours[:3] == [2, 1, 0]
             assert summary.owners == {"me": store.partitions}
 
+    async def test_sound_timers_have_no_flaws(self) -> None:
+        """An empty payload, which is the default, is sound too."""
+        async with _Opened(await self.make_store()) as store:
+            await store.commit("me", [Put("empty", "h", 1, b""), Put("full", "h", 1, b"\0")])
+
+            assert await store.check() == []
+
     async def test_another_process_reads_the_same(self) -> None:
         """A second store on the same data has the timer, also after both were closed."""
         store = await self.make_store()
