@@ -1,7 +1,7 @@
 """Subscribe to a topic of `aiowheel serve`, which is killed meanwhile and started again.
 
 The subscription continues by itself. The service keeps its topics in memory, so the client gets
-a message that reports the new start of the topic.
+a message that reports the new start of the topic. Needs the extras `cli`, `client` and `web`.
 
 Prints:
     got 'first'
@@ -14,6 +14,7 @@ import asyncio
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from aiowheel.client import Message, TopicClient
@@ -25,35 +26,39 @@ def started(port: int) -> tuple[subprocess.Popen[str], int]:
     service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
     assert service.stdout is not None
     found = re.search(r":(\d+)/topics/", service.stdout.readline())
-    assert found is not None
+    if found is None:
+        sys.exit("aiowheel serve did not start")
     return service, int(found[1])
 
 
-def show(message: Message) -> None:
-    """Print a message, and whether the topic was lost before it."""
+async def show_next(messages: AsyncIterator[Message]) -> None:
+    """Print the next message, and whether the topic was lost before it."""
+    message = await anext(messages)
     print(f"got {message.data!r}" + (", of a topic that began anew" if message.reset else ""))
 
 
 async def main() -> None:
     """Publish and subscribe in one task, for brevity."""
     service, port = started(0)
-    async with (
-        TopicClient(f"http://127.0.0.1:{port}") as client,
-        aclosing(client.subscribe("news")) as messages,
-    ):
-        for data in ("first", "second"):
-            await client.publish("news", data)
-            show(await anext(messages))
-        following = asyncio.ensure_future(anext(messages))
-        await asyncio.sleep(0.1)  # the subscription polls meanwhile
-        service.kill()
-        service.communicate()
-        print("the service was killed")
-        service, _ = started(port)
-        await client.publish("news", "third")
-        show(await following)
-    service.terminate()
-    service.communicate()
+    try:
+        async with (
+            TopicClient(f"http://127.0.0.1:{port}") as client,
+            aclosing(client.subscribe("news")) as messages,
+        ):
+            for data in ("first", "second"):
+                await client.publish("news", data)
+                await show_next(messages)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(show_next(messages))
+                await asyncio.sleep(0.1)  # the subscription polls meanwhile
+                service.kill()
+                service.communicate()
+                print("the service was killed")
+                service, _ = started(port)
+                await client.publish("news", "third")
+    finally:
+        with service:  # waits for its end
+            service.kill()
 
 
 asyncio.run(main())

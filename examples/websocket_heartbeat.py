@@ -47,14 +47,16 @@ async def main() -> None:
     async with serve(handle, "127.0.0.1", 0, ping_interval=None) as server:
         address = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with connect(address) as lively, connect(address) as deaf:
-            await lively.send("lively")
-            await deaf.send("deaf")
-            deaf.transport.pause_reading()
-            await somebody_is_dead.wait()
-            await somebody_lives.wait()
-            print("lively has answered 3 and more")
-            print("still connected:", list(pings))
-            deaf.transport.abort()
+            try:
+                await lively.send("lively")
+                await deaf.send("deaf")
+                deaf.transport.pause_reading()
+                await somebody_is_dead.wait()
+                await somebody_lives.wait()
+                print("lively has answered 3 and more")
+                print("still connected:", list(pings))
+            finally:
+                deaf.transport.abort()  # it would wait 10 s for a close frame
 
 
 asyncio.run(main())

@@ -5,11 +5,16 @@ for any text, as in doctest.
 """
 
 import ast
+import asyncio
 import runpy
+import signal
+import subprocess
 import sys
 import textwrap
 from doctest import ELLIPSIS, OutputChecker
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -61,6 +66,57 @@ def test_example_prints_its_documented_output(
     printed = capfd.readouterr()
     assert printed.err == ""
     assert OutputChecker().check_output(promise(example), printed.out, ELLIPSIS), printed.out
+
+
+@pytest.mark.realtime
+def test_an_interrupted_subscriber_ends_its_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends the example with KeyboardInterrupt, and leaves no process."""
+    services: list[subprocess.Popen[str]] = []
+    sleep = asyncio.sleep
+
+    class Recorded(subprocess.Popen[str]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            services.append(self)
+
+    async def interrupted(_: float) -> None:  # the example sleeps while its subscription polls
+        signal.raise_signal(signal.SIGINT)
+        await sleep(3600)
+
+    monkeypatch.setattr(subprocess, "Popen", Recorded)
+    monkeypatch.setattr(asyncio, "sleep", interrupted)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            runpy.run_path(str(ROOT / "examples/topic_client.py"), run_name="__main__")
+
+        assert [service.returncode for service in services] != [None]
+    finally:
+        for service in services:
+            with service:
+                service.kill()
+
+
+@pytest.mark.realtime
+def test_an_interrupted_heartbeat_does_not_wait_for_the_deaf_peer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The wait of websockets for a close frame has no limit here."""
+    client = pytest.importorskip("websockets.asyncio.client", reason="websockets is missing")
+    server = pytest.importorskip("websockets.asyncio.server", reason="websockets is missing")
+
+    pings: list[object] = []
+
+    async def interrupted(connection: object) -> None:
+        pings.append(connection)
+        if len(pings) == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(client, "connect", partial(client.connect, close_timeout=None))
+    monkeypatch.setattr(server.ServerConnection, "ping", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        runpy.run_path(str(ROOT / "examples/websocket_heartbeat.py"), run_name="__main__")
 
 
 def test_the_example_table_lists_every_example() -> None:
