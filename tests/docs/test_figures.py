@@ -1,4 +1,4 @@
-"""The figures on the front pages are measured figures."""
+"""The figures on the front pages and in the choice of a tool are measured figures."""
 
 import re
 from pathlib import Path
@@ -20,13 +20,7 @@ SIDES = {
 
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
 def test_a_front_page_shows_measured_figures(name: str) -> None:
-    """Every number of the table is in a table of `figures.md`, in a row of the same contender.
-
-    Numbers of loops that `figures.md` does not measure are in the text of how-we-benchmark.md.
-    """
-    measured = (ROOT / "docs/explanation/figures.md").read_text("utf-8")
-    rows = [[cell.strip() for cell in line.split("|")] for line in measured.splitlines()]
-    by_hand = (ROOT / "docs/explanation/how-we-benchmark.md").read_text("utf-8")
+    """Every number of the table is in a table of `figures.md`, in a row of the same contender."""
     ((header, table),) = re.findall(
         r"^\| \| (aiowheel \| asyncio \| .*) \|\n\|.*\n((?:\|.*\n)+)",
         (ROOT / name).read_text("utf-8"),
@@ -40,12 +34,23 @@ def test_a_front_page_shows_measured_figures(name: str) -> None:
             # "rloop (aiowheel)" has cells such as "828 (366)", of two contenders in one run.
             pairs = zip(names(title), names(cell), strict=True) if cell != "-" else ()
             for contender, number in pairs:
-                if contender in SIDES:
-                    sides = SIDES[contender]
-                    found = any(row[1] in sides and number in row for row in rows if len(row) > 2)
-                else:
-                    found = f"{number} " in by_hand
-                assert found, f"{what}, {contender}: {number} was not measured"
+                text = f"{what}, {contender}: {number} was not measured"
+                assert is_measured(number, contender), text
+
+
+@pytest.mark.parametrize(
+    ("tool", "contenders"),
+    [("asyncio", ["asyncio"]), ("uvloop", ["uvloop", "aiowheel"]), ("zuvloop", ["zuvloop"])],
+)
+def test_the_choice_of_a_tool_shows_measured_figures(tool: str, contenders: list[str]) -> None:
+    """Each time in a section about a loop is one of that loop, or of aiowheel."""
+    page = (ROOT / "docs/which-tool.md").read_text("utf-8")
+    section = page.partition(f"\n## {tool}\n")[2].partition("\n## ")[0]
+    numbers = re.findall(r"(\d[\d.,]*(?: to \d[\d.,]*)?) (?:ns|µs|ms)\b", section)
+
+    assert numbers
+    for number in numbers:
+        assert any(is_measured(number, contender) for contender in contenders), number
 
 
 def test_no_two_runs_have_one_heading() -> None:
@@ -71,6 +76,19 @@ def test_a_heading_tells_what_differs_from_the_first_run(
     first = {"program": "timer", "arguments": {"only": None, "keys": 1}}
 
     assert heading({"program": "timer", "arguments": arguments}, first) == expected
+
+
+def is_measured(number: str, contender: str) -> bool:
+    """Return whether a row of the contender has *number*, which may stand for a negative one.
+
+    Numbers of loops that `figures.md` does not measure are in the text of how-we-benchmark.md.
+    """
+    folder = ROOT / "docs/explanation"
+    if contender not in SIDES:
+        return f"{number} " in (folder / "how-we-benchmark.md").read_text("utf-8")
+    lines = (folder / "figures.md").read_text("utf-8").splitlines()
+    rows = [[cell.strip().removeprefix("-") for cell in line.split("|")] for line in lines]
+    return any(row[1] in SIDES[contender] and number in row for row in rows if len(row) > 2)
 
 
 def names(cell: str) -> list[str]:
