@@ -27,7 +27,7 @@ from aiowheel._arguments import (
     safe_repr,
 )
 from aiowheel._callbacks import plain_callback
-from aiowheel._events import emit
+from aiowheel._events import emit, emit_info
 from aiowheel._types import Count, Delay, Drain, Mode, Name, Value
 from aiowheel._units import FOREVER, delay_to_ns
 from aiowheel.abc import Instrument
@@ -920,7 +920,8 @@ class Purgatory(OperationOwner):
         if drain != "wait":
             self._close_inbox()
         if not self._closed and self._pending:
-            emit(
+            log = emit_info if drain == "expire" else emit
+            log(
                 "aiowheel.purgatory_closed_with_pending",
                 purgatory=self.name,
                 pending=int(self._pending),

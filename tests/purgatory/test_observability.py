@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
 
@@ -9,7 +10,7 @@ import pytest
 import structlog
 
 from aiowheel import DelayedOperation, ManualTimer, Purgatory, PurgatoryFullError
-from aiowheel._types import Delay
+from aiowheel._types import Delay, Drain
 from aiowheel.abc import FinishedOperation, Instrument
 
 
@@ -331,16 +332,25 @@ def test_an_event_for_every_filling(
     assert events == [full, full]
 
 
+@pytest.mark.parametrize(
+    ("drain", "level"), [("expire", "info"), ("cancel", "warning"), ("wait", "warning")]
+)
 async def test_an_event_for_closing_with_pending(
-    events: list[structlog.typing.EventDict], timer: ManualTimer
+    drain: Drain, level: str, events: list[structlog.typing.EventDict], timer: ManualTimer
 ) -> None:
-    """There is one event with their number, and none without pending operations."""
+    """There is one event with their number, and none without pending operations.
+
+    If they expire, they end as at their timeouts: an orderly stop is no warning.
+    """
     quiet, crowded = Purgatory("quiet", timer=timer), Purgatory("crowded", timer=timer)
-    watch(crowded, "a", "b")
-    watch(crowded, "a")
+    gates = [watch(crowded, "a", "b"), watch(crowded, "a")]
 
     await quiet.aclose()
-    await crowded.aclose(drain="cancel")
+    closing = asyncio.ensure_future(crowded.aclose(drain=drain))
+    await asyncio.sleep(0)
+    for gate in gates:
+        gate.cancel()  # otherwise "wait" would wait for them
+    await closing
     await crowded.aclose()
     assert crowded.statistics().purges == 0  # without lazy purging, the lists are empty already
 
@@ -349,8 +359,8 @@ async def test_an_event_for_closing_with_pending(
             "event": "aiowheel.purgatory_closed_with_pending",
             "purgatory": "crowded",
             "pending": 2,
-            "drain": "cancel",
-            "log_level": "warning",
+            "drain": drain,
+            "log_level": level,
         }
     ]
 
