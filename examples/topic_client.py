@@ -1,7 +1,8 @@
 """Subscribe to a topic of `aiowheel serve`, which is killed meanwhile and started again.
 
 The subscription continues by itself. The service keeps its topics in memory, so the client gets
-a message that reports the new start of the topic. Needs the extras `cli`, `client` and `web`.
+a message that reports the new start of the topic. Needs the extras `cli`, `client`,
+`metrics` and `web`.
 
 Prints:
     got 'first'
