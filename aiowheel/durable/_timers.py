@@ -81,8 +81,8 @@ class DurableTimers:
     Args:
         store: A `SQLiteStore`, a `PostgresStore` or a `MemoryStore`. The first two serve one
             `DurableTimers` at a time: `async with` raises `StoreError` for a store in use.
-        timer: Holds the deadlines; default: the running loop's shared timer. After it was closed,
-            this process fires nothing.
+        timer: Holds the deadlines; default: the running loop's shared timer. `async with` raises
+            `TimerClosedError` if it is not open. Once it is closed, this process fires nothing.
         window: Seconds ahead for which timers are in memory, from 1 to a week; default: a minute,
             on a `MemoryStore` a day.
         lease: Seconds after which other processes take the partitions of a stopped process, from 1
@@ -138,10 +138,11 @@ class DurableTimers:
     async def __aenter__(self) -> Self:
         if self._state != "new":
             raise DurableTimersClosedError("DurableTimers can be entered once; make another")
+        timer = current_timer() if self._given_timer is None else self._given_timer
+        timer.open_driver()  # raises if it is not open
         self._state = "opening"
         if os.getpid() != self._pid:  # forked: all workers of a server may share this object
             self._owner = _new_owner()
-        timer = current_timer() if self._given_timer is None else self._given_timer
         try:
             await self._store.open()
         except StoreError:  # another object may have opened the store

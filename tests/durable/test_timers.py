@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aiowheel import Timer
+from aiowheel import Timer, TimerClosedError
 from aiowheel.durable import (
     BadRowError,
     DurableTimers,
@@ -1208,6 +1208,17 @@ async def test_durable_timers_can_be_closed_after_their_timer() -> None:
     async with timers_on(store, log):
         await asyncio.sleep(2)
     assert sorted(log.names) == ["later", "now"]
+
+
+async def test_a_timer_that_is_not_open_is_refused() -> None:
+    """Overdue timers would fire, although their handlers cannot be retried or limited in time."""
+    store, log = MemoryStore(), Log()
+    closed = await Timer().__aenter__()
+    await closed.aclose()
+
+    for timer in (closed, Timer()):
+        with pytest.raises(TimerClosedError):
+            await timers_on(store, log, timer=timer).__aenter__()
 
 
 async def test_calls_still_end_after_the_timer_was_closed() -> None:
