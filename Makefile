@@ -105,6 +105,7 @@ test-pure: build  ## run the whole suite on the pure build
 test-core:  ## run the tests that need no Spark in an existing environment: PYTEST='python -m pytest'
 	$(PYTEST) -m "$(ORDINARY) and not spark" --ignore=tests/jobs --ignore=tests/bench $(TEST_ARGS)
 
+# Left out are tests of what other programs do on our loops, and of the threads of libuv.
 LOWEST := $(VENV)-lowest
 .PHONY: test-lowest
 test-lowest:  ## run the tests that need no Spark with the oldest packages that pyproject.toml allows, uncompiled
@@ -114,7 +115,8 @@ test-lowest:  ## run the tests that need no Spark with the oldest packages that 
 		--resolution lowest-direct --editable '.[all]'
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST) --group test
 	AIOWHEEL_NO_EXTENSIONS=1 $(MAKE) --no-print-directory test-core \
-		PYTEST='$(abspath $(LOWEST))/bin/python -m pytest' TEST_ARGS='$(TEST_ARGS)'
+		PYTEST='$(abspath $(LOWEST))/bin/python -m pytest' \
+		TEST_ARGS='--ignore=tests/programs --ignore=tests/soak $(TEST_ARGS)'
 
 # Runs that need more programs or more time than the suite.
 .PHONY: test-thorough

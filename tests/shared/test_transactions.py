@@ -214,10 +214,15 @@ def test_no_error_repeats_the_password(address: str) -> None:
 
 def test_the_account_in_an_address_is_decoded() -> None:
     """As redis-py decodes that of `redis://`: a password may have any characters."""
-    cluster: Any = RedisCounters("redis+cluster://us%40er:p%2Fs%23w@a:1")._client
     sentinel: Any = RedisCounters("redis+sentinel://us%40er:p%2Fs%23w@a:1/main")._client
-    for options in (cluster.connection_kwargs, sentinel.connection_pool.connection_kwargs):
-        assert (options["username"], options["password"]) == ("us@er", "p/s#w")
+    options = sentinel.connection_pool.connection_kwargs
+    assert (options["username"], options["password"]) == ("us@er", "p/s#w")
+
+    if int(redis.__version__.partition(".")[0]) < 8:
+        pytest.skip("the part of a Redis Cluster needs redis-py 8")
+    cluster: Any = RedisCounters("redis+cluster://us%40er:p%2Fs%23w@a:1")._client
+    options = cluster.connection_kwargs
+    assert (options["username"], options["password"]) == ("us@er", "p/s#w")
 
 
 async def test_a_redis_that_refuses_is_reported_with_the_reason(
