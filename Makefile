@@ -225,7 +225,7 @@ test-strangers: build  ## run the suites of eight other projects on base loops a
 
 # Each seed stops the pytest process at different moments.
 STALL_SEEDS := 1 2 3
-STALLED_TESTS := tests/bench tests/durable tests/loop tests/serve tests/shared tests/timer
+STALLED_TESTS := tests/bench tests/durable tests/loop tests/programs tests/serve tests/shared tests/timer
 .PHONY: test-stalls
 test-stalls: build  ## run the tests on the real clock in a process that is stopped half of the time; all must pass
 	failed=; for seed in $(STALL_SEEDS); do \
