@@ -15,6 +15,7 @@ A test that needs a system has the mark `linux` or `posix`; other systems skip i
 
 import asyncio
 import gc
+import os
 import selectors
 import signal
 import sys
@@ -36,6 +37,17 @@ settings.load_profile("aiowheel")
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
+# Environment variables that change what the code under test writes to a pipe, and how wide.
+TERMINAL_VARIABLES = {
+    "COLUMNS",
+    "FORCE_COLOR",
+    "LINES",
+    "NO_COLOR",
+    "TERMINAL_WIDTH",
+    "TTY_COMPATIBLE",
+    "TTY_INTERACTIVE",
+}
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Load the project's own plugin if it is not installed, and let SIGINT interrupt the tests.
@@ -46,6 +58,16 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.pluginmanager.is_registered(plugin):
         config.pluginmanager.register(plugin, "aiowheel-from-the-path")
+
+
+def pytest_sessionstart() -> None:
+    """Remove the user's settings for terminals and for Spark, also for child processes.
+
+    A test of such a variable sets it. Pytest itself has read its own colors from them before.
+    """
+    for name in [*os.environ]:
+        if name in TERMINAL_VARIABLES or name.startswith(("SPARK_", "PYSPARK_")):
+            del os.environ[name]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
