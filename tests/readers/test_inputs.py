@@ -1,6 +1,7 @@
 """The accepted inputs: files, folders, globs, gz and tar.gz."""
 
 import errno
+import glob
 import gzip
 import io
 import os
@@ -57,7 +58,7 @@ def test_a_file_reached_twice_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "a.csv").touch()
     (tmp_path / "b.csv").touch()
 
-    inputs = Inputs([str(tmp_path / "*.csv"), str(tmp_path), str(tmp_path / "b.csv")])
+    inputs = Inputs([f"{glob.escape(str(tmp_path))}/*.csv", str(tmp_path), str(tmp_path / "b.csv")])
 
     assert [path.name for path in inputs.paths] == ["a.csv", "b.csv"]
 
@@ -108,7 +109,7 @@ def test_a_glob_into_a_closed_folder_is_refused(
     monkeypatch.setattr(os, "scandir", refusing)
 
     with pytest.raises(BadInputError, match=r"closed: Permission denied"):
-        Inputs([str(tmp_path / pattern)])
+        Inputs([f"{glob.escape(str(tmp_path))}/{pattern}"])
 
 
 @pytest.mark.posix
