@@ -5,6 +5,7 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -36,7 +37,10 @@ def test_the_pages_show_commands_for_every_place() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_command_on_a_page_is_accepted(
-    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """URIs and options are valid, and Spark gets the required jars."""
     opened: list[dict[str, str]] = []
@@ -49,6 +53,7 @@ def test_a_command_on_a_page_is_accepted(
         raise AiowheelError("no session here")
         yield
 
+    monkeypatch.chdir(tmp_path)  # some commands write into the current folder
     monkeypatch.setattr("aiowheel.jobs.spark.session.open_session", no_session)
     monkeypatch.setattr("importlib.metadata.version", str)  # delta-spark may not be installed
 
