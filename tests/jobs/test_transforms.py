@@ -6,7 +6,8 @@ import random
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ import pytest
 
 from aiowheel.jobs.operations.schemas import Flaw
 from aiowheel.jobs.operations.shard import Shard
+from aiowheel.jobs.spark.failures import is_passing
 from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
 from aiowheel.trace import TRACE_SCHEMA
 
@@ -26,6 +28,8 @@ from .test_tune import ROWS, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -73,6 +77,37 @@ def collected(frame: "DataFrame") -> list[tuple[Any, ...]]:
     return [tuple(row) for row in frame.collect()]
 
 
+@contextmanager
+def started(writer: "DataStreamWriter") -> Generator["StreamingQuery"]:
+    """Run a query, and stop it at the end of the block, also after an error."""
+    query = writer.start()
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def finished(writer: "DataStreamWriter") -> "StreamingQuery":
+    """Run a query with state to its end; return it.
+
+    On a busy machine a Python worker may start too slowly for Spark. Such a query has written
+    nothing, and a new one goes on from its checkpoint.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    failures = 0
+    while True:
+        with started(writer) as query:
+            try:
+                assert query.awaitTermination(90)
+            except StreamingQueryException as error:
+                failures += 1
+                if failures == 3 or not is_passing(error):
+                    raise
+            else:
+                return query
+
+
 def found_by_stream(
     spark: "SparkSession",
     name: str,
@@ -96,15 +131,15 @@ def found_by_stream(
         .option("maxFilesPerTrigger", 1)
         .parquet(str(arriving))
     )
-    query = (
+    writer = (
         idle_events(stream, key="who", time="at", timeout=TIMEOUT, watermark=watermark)
         .writeStream.format("memory")
         .queryName(name)
         .option("checkpointLocation", str(place / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
-    assert query.awaitTermination(50)
+    with started(writer) as query:
+        assert query.awaitTermination(250)
     return [
         (key, second_of(last), second_of(fire)) for key, last, fire in collected(spark.table(name))
     ]
@@ -460,13 +495,12 @@ def test_streams_of_operations_end_as_in_a_purgatory(spark: "SparkSession", tmp_
 
     settled = settle_operations(tables[0], tables[1], tick=10, unit="ms", watermark=0, shards=2)
     rows = settled.outcomes.unionByName(settled.rejects, allowMissingColumns=True)
-    query = (
+    writer = (
         rows.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
         .foreachBatch(lambda frame, _batch_id: found.extend(collected(frame)))
         .trigger(availableNow=True)
-        .start()
     )
-    assert query.awaitTermination(250)
+    query = finished(writer)
 
     outcomes = [row[:4] for row in found if row[1] is not None]
     assert sorted(outcomes) == sorted(shard.settle(NEVER - 1))
