@@ -17,7 +17,8 @@ from aiowheel.errors import AiowheelError
 
 _INSTALLED = Path("/usr/lib/postgresql")  # Debian's folder with one folder per version, not on PATH
 _PATIENCE = 60  # seconds allowed for start and stop on a slow machine
-_SETTINGS = ("-N", "300", "-c", "listen_addresses=127.0.0.1")
+# No socket file: its path would be too long in a folder whose own path is long.
+_SETTINGS = ("-N", "300", "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=")
 # The data does not outlive the block, so PostgreSQL need not wait for the disk unless requested.
 _WITHOUT_DISK = ("-F", "-c", "full_page_writes=off")
 
@@ -49,7 +50,7 @@ def postgres_server(*, fsync: bool = False) -> Generator[str, None, None]:
         if _wait(_start(made, folder, account)) != 0:
             raise AiowheelError(f"PostgreSQL's initdb failed: {_reason(folder)}")
         settings = _SETTINGS if fsync else (*_SETTINGS, *_WITHOUT_DISK)
-        words = (*settings, "-p", str(port), "-k", folder, "-D", cluster)
+        words = (*settings, "-p", str(port), "-D", cluster)
         server = _start((programs / "postgres", *words), folder, account)
         try:
             _wait_until_ready(server, folder)

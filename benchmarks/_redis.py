@@ -33,7 +33,8 @@ def redis_server() -> Generator[str, None, None]:
     program = shutil.which("redis-server")
     if program is None:
         raise RedisMissingError("Redis is not installed; on Debian: apt-get install redis-server")
-    with tempfile.TemporaryDirectory(prefix="aiowheel-redis-") as name:
+    # The path of the socket must be short, and the user's folder for temporary files may be deep.
+    with tempfile.TemporaryDirectory(prefix="aiowheel-redis-", dir="/tmp") as name:
         folder = Path(name)
         path = folder / "socket"
         with (folder / "log").open("wb") as log:

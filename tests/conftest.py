@@ -19,8 +19,10 @@ import os
 import selectors
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,6 +117,17 @@ def _uvloop_factory() -> LoopFactory:
 
 def _skip_without_uvloop() -> asyncio.AbstractEventLoop:
     pytest.skip("uvloop is not installed")
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """Yield an empty folder for Unix sockets, whose paths have at most 103 bytes on macOS.
+
+    The path of `tmp_path` has the name of the test, and may be below a long TMPDIR.
+    """
+    place = "/tmp" if os.name == "posix" else None
+    with tempfile.TemporaryDirectory(prefix="aiowheel-", dir=place) as name:
+        yield Path(name)
 
 
 _small_disk: list[Callable[[], None]] = []  # functions that end the small disk

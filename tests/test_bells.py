@@ -26,13 +26,13 @@ pytestmark = [
 
 
 async def test_a_socket_that_cannot_be_bound_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+    short_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     """A path that is too long makes `bind` fail; the socket must not leak."""
     monkeypatch.setattr(_bells, "_LONGEST_ADDRESS", 1_000)
     gc.collect()
     recwarn.clear()  # warnings that earlier tests left
-    bells = Bells(tmp_path / ("x" * 200), "-bells")
+    bells = Bells(short_path / ("x" * 200), "-bells")
     with pytest.raises(OSError, match="too long"):
         bells.listen(asyncio.get_running_loop(), lambda _: None)
     bells.close()
@@ -42,11 +42,11 @@ async def test_a_socket_that_cannot_be_bound_is_closed(
 
 
 async def test_a_process_without_descriptors_rings_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a free descriptor a hint is lost; the data is stored, and a later hint is sent."""
     rung = asyncio.Event()
-    file = tmp_path / "file"
+    file = short_path / "file"
     listening, ringing = Bells(file, "-bells"), Bells(file, "-bells")
     listening.listen(asyncio.get_running_loop(), lambda _: rung.set())
 
@@ -73,15 +73,15 @@ def dead_socket(folder: Path) -> Path:
     return path
 
 
-def test_only_dead_sockets_are_removed(tmp_path: Path) -> None:
+def test_only_dead_sockets_are_removed(short_path: Path) -> None:
     """Linux refuses a message to a plain file as it does one to the socket of a dead process."""
-    folder = tmp_path / "file-bells"
+    folder = short_path / "file-bells"
     folder.mkdir()
     note = folder / "note"
     note.touch()
     dead = dead_socket(folder)
 
-    bells = Bells(tmp_path / "file", "-bells")
+    bells = Bells(short_path / "file", "-bells")
     bells.ring()
     bells.close()
 
@@ -89,14 +89,14 @@ def test_only_dead_sockets_are_removed(tmp_path: Path) -> None:
     assert not dead.exists()
 
 
-async def test_a_link_is_not_the_folder(tmp_path: Path) -> None:
+async def test_a_link_is_not_the_folder(short_path: Path) -> None:
     """It may lead to a folder of someone who does not expect sockets there."""
-    elsewhere = tmp_path / "elsewhere"
+    elsewhere = short_path / "elsewhere"
     elsewhere.mkdir()
     dead = dead_socket(elsewhere)
-    (tmp_path / "file-bells").symlink_to(elsewhere)
+    (short_path / "file-bells").symlink_to(elsewhere)
 
-    bells = Bells(tmp_path / "file", "-bells")
+    bells = Bells(short_path / "file", "-bells")
     with pytest.raises(OSError, match="file-bells"):
         bells.listen(asyncio.get_running_loop(), lambda _: None)
     bells.ring()
@@ -108,10 +108,10 @@ async def test_a_link_is_not_the_folder(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root can do this")
 @pytest.mark.parametrize(("file_owner", "is_used"), [(0, False), (12345, True)])
 async def test_a_folder_of_another_user_is_used_only_if_he_owns_the_file(
-    file_owner: int, *, is_used: bool, tmp_path: Path
+    file_owner: int, *, is_used: bool, short_path: Path
 ) -> None:
     """He could read the messages, which hold data of the file."""
-    file, folder = tmp_path / "file", tmp_path / "file-bells"
+    file, folder = short_path / "file", short_path / "file-bells"
     file.touch()
     os.chown(file, file_owner, -1)
     folder.mkdir()

@@ -40,9 +40,9 @@ def sibling(folder: Path, name: str) -> Generator[Siblings]:
         made.close()
 
 
-async def test_each_sibling_answers_with_its_name(tmp_path: Path) -> None:
+async def test_each_sibling_answers_with_its_name(short_path: Path) -> None:
     """The answers include this process; the folder is created with access for its owner only."""
-    folder = tmp_path / "a" / "b"
+    folder = short_path / "a" / "b"
     with sibling(folder, "one") as one, sibling(folder, "two") as two:
         assert one.names() == two.names() == ["one", "two"]
         assert await one.ask_all({"ask": "name"}, 30) == {
@@ -56,27 +56,27 @@ async def test_each_sibling_answers_with_its_name(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-async def test_a_sibling_that_does_not_answer_is_left_out(tmp_path: Path) -> None:
+async def test_a_sibling_that_does_not_answer_is_left_out(short_path: Path) -> None:
     """A sibling may close the connection or stay silent."""
 
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    with sibling(tmp_path / "f", "one") as one, sibling(tmp_path / "f", "two"):
-        async with await asyncio.start_unix_server(hang_up, tmp_path / "f" / "rude.sock"):
+    with sibling(short_path / "f", "one") as one, sibling(short_path / "f", "two"):
+        async with await asyncio.start_unix_server(hang_up, short_path / "f" / "rude.sock"):
             assert sorted(await one.ask_all({"ask": "name"}, 30)) == ["one", "two"]
         assert await one.ask_all({"ask": "silence"}, 0.2) == {}
 
 
-async def test_a_question_for_one_process_does_not_reach_the_others(tmp_path: Path) -> None:
+async def test_a_question_for_one_process_does_not_reach_the_others(short_path: Path) -> None:
     """The answer of a healthy process must not wait for a blocked one."""
 
     def reach(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         reached.append(writer)
 
     reached: list[asyncio.StreamWriter] = []
-    with sibling(tmp_path / "f", "one") as one, sibling(tmp_path / "f", "two"):
-        async with await asyncio.start_unix_server(reach, tmp_path / "f" / "blocked.sock"):
+    with sibling(short_path / "f", "one") as one, sibling(short_path / "f", "two"):
+        async with await asyncio.start_unix_server(reach, short_path / "f" / "blocked.sock"):
             found = [
                 list(await one.ask_all({"ask": "name"}, 30, only=name))
                 for name in ("one", "two", "three")
@@ -87,7 +87,7 @@ async def test_a_question_for_one_process_does_not_reach_the_others(tmp_path: Pa
 
 
 async def test_an_answer_ends_where_the_transport_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No error is reported: uvloop raises RuntimeError where asyncio drops the data."""
     reports: list[object] = []
@@ -106,9 +106,9 @@ async def test_an_answer_ends_where_the_transport_is_closed(
     def refuse(_: asyncio.StreamWriter, data: bytes) -> None:
         raise RuntimeError(f"unable to perform operation on {data!r}; the handler is closed")
 
-    made = Siblings(tmp_path / "f", "one", answer)
+    made = Siblings(short_path / "f", "one", answer)
     try:
-        _, writer = await asyncio.open_unix_connection(tmp_path / "f" / "one.sock")
+        _, writer = await asyncio.open_unix_connection(short_path / "f" / "one.sock")
         writer.write(b"{}\n")
         await begun.wait()
         monkeypatch.setattr(asyncio.StreamWriter, "write", refuse)
@@ -123,10 +123,10 @@ async def test_an_answer_ends_where_the_transport_is_closed(
     assert reports == []
 
 
-async def test_the_socket_of_a_dead_process_is_removed(tmp_path: Path) -> None:
+async def test_the_socket_of_a_dead_process_is_removed(short_path: Path) -> None:
     """A young socket stays, because its process may not listen yet."""
-    with sibling(tmp_path / "f", "one") as one:
-        path = tmp_path / "f" / "dead.sock"
+    with sibling(short_path / "f", "one") as one:
+        path = short_path / "f" / "dead.sock"
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(path))
         assert list(await one.ask_all({"ask": "name"}, 30)) == ["one"]
@@ -137,7 +137,7 @@ async def test_the_socket_of_a_dead_process_is_removed(tmp_path: Path) -> None:
 
 
 async def test_a_process_of_another_version_is_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    short_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It stays left out, with one log line, because its answers may have other fields."""
     asked: list[bytes] = []
@@ -147,8 +147,8 @@ async def test_a_process_of_another_version_is_left_out(
         writer.write(b'{"aiowheel": "0.0.1"}\n{}\n')
         writer.close()
 
-    with sibling(tmp_path / "f", "one") as one:
-        async with await asyncio.start_unix_server(answer, tmp_path / "f" / "old.sock"):
+    with sibling(short_path / "f", "one") as one:
+        async with await asyncio.start_unix_server(answer, short_path / "f" / "old.sock"):
             assert one.names() == ["old", "one"]
             for _ in range(3):
                 assert list(await one.ask_all({"ask": "name"}, 30)) == ["one"]
@@ -163,10 +163,10 @@ async def test_a_process_of_another_version_is_left_out(
 
 
 async def test_without_its_folder_a_process_answers_itself(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    short_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The others no longer find it, which is logged once."""
-    folder = tmp_path / "f"
+    folder = short_path / "f"
     with sibling(folder, "one") as one:
         shutil.rmtree(folder)
         for _ in range(3):
@@ -176,9 +176,9 @@ async def test_without_its_folder_a_process_answers_itself(
     assert record.getMessage() == f"aiowheel.siblings_lost folder={str(folder)!r}"
 
 
-async def test_closing_ends_the_answers_under_way(tmp_path: Path) -> None:
+async def test_closing_ends_the_answers_under_way(short_path: Path) -> None:
     """The client sees the end of the answer, and a second close does nothing."""
-    with sibling(tmp_path / "f", "one") as one, sibling(tmp_path / "f", "two") as two:
+    with sibling(short_path / "f", "one") as one, sibling(short_path / "f", "two") as two:
         asking = asyncio.create_task(anext(one.ask("two", {"ask": "silence"}), None))
         while not two._answering:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.01)
@@ -187,9 +187,9 @@ async def test_closing_ends_the_answers_under_way(tmp_path: Path) -> None:
         two.close()
 
 
-async def test_a_connection_that_arrives_during_the_close_is_closed(tmp_path: Path) -> None:
+async def test_a_connection_that_arrives_during_the_close_is_closed(short_path: Path) -> None:
     """The answer is cancelled before it begins."""
-    with sibling(tmp_path / "f", "one") as one:
+    with sibling(short_path / "f", "one") as one:
         begin = one._begin_answer
 
         def close_and_begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -197,15 +197,15 @@ async def test_a_connection_that_arrives_during_the_close_is_closed(tmp_path: Pa
             begin(reader, writer)
 
         one._begin_answer = close_and_begin  # type: ignore[method-assign]
-        reader, writer = await asyncio.open_unix_connection(tmp_path / "f" / "one.sock")
+        reader, writer = await asyncio.open_unix_connection(short_path / "f" / "one.sock")
         async with asyncio.timeout(30):
             assert await reader.read() == b""
         writer.close()
 
 
-def test_the_end_of_the_loop_closes_the_sibling(tmp_path: Path) -> None:
+def test_the_end_of_the_loop_closes_the_sibling(short_path: Path) -> None:
     """A process that ends without closing leaves no socket, and its name can be used again."""
-    folder = tmp_path / "f"
+    folder = short_path / "f"
 
     async def open_only() -> list[str]:
         stack.enter_context(sibling(folder, "one"))
@@ -216,26 +216,26 @@ def test_the_end_of_the_loop_closes_the_sibling(tmp_path: Path) -> None:
         assert list(folder.iterdir()) == []
 
 
-async def test_an_invalid_question_is_ignored(tmp_path: Path) -> None:
+async def test_an_invalid_question_is_ignored(short_path: Path) -> None:
     """The connection of an invalid question is closed, and the next question is answered."""
-    with sibling(tmp_path / "f", "one") as one:
-        reader, writer = await asyncio.open_unix_connection(tmp_path / "f" / "one.sock")
+    with sibling(short_path / "f", "one") as one:
+        reader, writer = await asyncio.open_unix_connection(short_path / "f" / "one.sock")
         writer.write(b"hello\n")
         assert await reader.read() == b""
         writer.close()
         assert await one.ask_all({"ask": "name"}, 30)
 
 
-async def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
+async def test_a_folder_that_others_may_enter_is_refused(short_path: Path) -> None:
     """The sockets in the folder have no other protection."""
-    os.chmod(tmp_path, 0o755)  # noqa: PTH101 - pathlib's is refused in a coroutine
-    with pytest.raises(BadInputError, match="closed to others"), sibling(tmp_path, "x"):
+    os.chmod(short_path, 0o755)  # noqa: PTH101 - pathlib's is refused in a coroutine
+    with pytest.raises(BadInputError, match="closed to others"), sibling(short_path, "x"):
         pass
 
 
 @pytest.mark.parametrize("name", ["x" * 120, "f/g"])
-async def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path, name: str) -> None:
+async def test_a_folder_that_cannot_be_used_is_refused(short_path: Path, name: str) -> None:
     """The path is too long for a socket, or a file is in its place."""
-    (tmp_path / "f").write_text("")
-    with pytest.raises(BadInputError, match="folder must"), sibling(tmp_path / name, "x"):
+    (short_path / "f").write_text("")
+    with pytest.raises(BadInputError, match="folder must"), sibling(short_path / name, "x"):
         pass

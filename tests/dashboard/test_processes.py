@@ -93,10 +93,10 @@ async def watching(
 
 
 @pytest.mark.realtime
-async def test_each_dashboard_shows_all_or_one(tmp_path: Path) -> None:
+async def test_each_dashboard_shows_all_or_one(short_path: Path) -> None:
     """An ended process disappears, and its points stay in the history."""
     timers = [ManualTimer() for _ in range(2)]
-    dashboards = [Dashboard(timer, folder=tmp_path / "folder") for timer in timers]
+    dashboards = [Dashboard(timer, folder=short_path / "folder") for timer in timers]
     for timer in timers:
         timer.call_later(0.1, int)
     both: Any = None
@@ -124,12 +124,12 @@ async def test_each_dashboard_shows_all_or_one(tmp_path: Path) -> None:
     async with watching(dashboards[0]):
         pass
 
-    assert list((tmp_path / "folder").iterdir()) == []
+    assert list((short_path / "folder").iterdir()) == []
 
 
 @pytest.mark.realtime
 async def test_a_process_of_another_version_is_not_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other processes are, and the searches for new processes report no error."""
     monkeypatch.setattr(processes_module, "_SEARCH", 0.01)
@@ -143,10 +143,10 @@ async def test_a_process_of_another_version_is_not_shown(
         writer.write(b'{"pending": 1}\n')
         writer.close()
 
-    dashboard = Dashboard(ManualTimer(), folder=tmp_path / "folder")
+    dashboard = Dashboard(ManualTimer(), folder=short_path / "folder")
     runs: set[str] = set()
     async with (
-        await asyncio.start_unix_server(answer, tmp_path / "folder" / "old.sock"),
+        await asyncio.start_unix_server(answer, short_path / "folder" / "old.sock"),
         watching(dashboard) as together,
     ):
         for least in (1, 2):  # the points of two seconds: many searches
@@ -161,12 +161,12 @@ async def test_a_process_of_another_version_is_not_shown(
 @pytest.mark.realtime
 @pytest.mark.parametrize("taken", [False, True], ids=["removed", "a-file"])
 async def test_a_folder_that_is_lost_leaves_the_own_process(
-    tmp_path: Path,
+    short_path: Path,
     caplog: pytest.LogCaptureFixture,
     taken: bool,  # noqa: FBT001 - a parameter
 ) -> None:
     """The stream continues; one log event reports the loss of the other processes."""
-    folder = tmp_path / "folder"
+    folder = short_path / "folder"
     timer = ManualTimer()
     timer.call_later(0.1, int)
     dashboard = Dashboard(timer, folder=folder)
@@ -186,10 +186,10 @@ async def test_a_folder_that_is_lost_leaves_the_own_process(
 
 @pytest.mark.realtime
 def test_a_dashboard_that_opens_late_shows_at_least_its_own_process(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    short_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its folder became unusable before its first request; one log event reports that."""
-    folder = tmp_path / "folder"
+    folder = short_path / "folder"
     dashboard = Dashboard(ManualTimer(), folder=folder)
     folder.chmod(0o755)
 
@@ -206,9 +206,9 @@ def test_a_dashboard_that_opens_late_shows_at_least_its_own_process(
 
 
 @pytest.mark.realtime
-async def test_a_viewer_who_leaves_at_once_leaves_no_reading(tmp_path: Path) -> None:
+async def test_a_viewer_who_leaves_at_once_leaves_no_reading(short_path: Path) -> None:
     """The viewer disconnects before the processes have answered."""
-    dashboard = Dashboard(ManualTimer(), folder=tmp_path / "folder")
+    dashboard = Dashboard(ManualTimer(), folder=short_path / "folder")
 
     def is_reading() -> bool:
         return dashboard._processes is not None and dashboard._processes._searching is not None
@@ -223,7 +223,7 @@ async def test_a_viewer_who_leaves_at_once_leaves_no_reading(tmp_path: Path) -> 
 
 
 @pytest.mark.realtime
-async def test_questions_reach_all_processes(tmp_path: Path) -> None:
+async def test_questions_reach_all_processes(short_path: Path) -> None:
     """The waiters of a key are added; a purgatory may exist in one process only."""
     timers = [ManualTimer() for _ in range(2)]
     rooms = [
@@ -231,7 +231,7 @@ async def test_questions_reach_all_processes(tmp_path: Path) -> None:
         [Purgatory("p", timer=timers[1]), Purgatory("q", timer=timers[1])],
     ]
     dashboards = [
-        Dashboard(timer, purgatories, folder=tmp_path / "folder")
+        Dashboard(timer, purgatories, folder=short_path / "folder")
         for timer, purgatories in zip(timers, rooms, strict=True)
     ]
     for purgatories in rooms:
@@ -247,17 +247,17 @@ async def test_questions_reach_all_processes(tmp_path: Path) -> None:
     assert [json.loads(each.body)["waiters"] for each in found[:2]] == [2, 0]
 
 
-async def test_a_folder_of_others_is_refused_at_once(tmp_path: Path) -> None:
+async def test_a_folder_of_others_is_refused_at_once(short_path: Path) -> None:
     """The constructor raises, not the first request."""
-    tmp_path.joinpath("f").mkdir(mode=0o755)
+    short_path.joinpath("f").mkdir(mode=0o755)
     with pytest.raises(BadInputError, match="closed to others"):
-        Dashboard(ManualTimer(), folder=tmp_path / "f")
+        Dashboard(ManualTimer(), folder=short_path / "f")
 
 
-def test_an_unusable_folder_is_refused_at_once_without_a_loop(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_refused_at_once_without_a_loop(short_path: Path) -> None:
     """The path may also be a file."""
-    tmp_path.joinpath("f").mkdir(mode=0o755)
-    tmp_path.joinpath("file").write_text("")
+    short_path.joinpath("f").mkdir(mode=0o755)
+    short_path.joinpath("file").write_text("")
     for name, text in (("f", "closed to others"), ("file", "can be made")):
         with pytest.raises(BadInputError, match=text):
-            Dashboard(ManualTimer(), folder=tmp_path / name)
+            Dashboard(ManualTimer(), folder=short_path / name)

@@ -170,9 +170,9 @@ def listening_on(path: Path, *arguments: str) -> Generator[subprocess.Popen[str]
                 child.kill()
 
 
-def test_a_unix_socket_is_listened_on(tmp_path: Path) -> None:
+def test_a_unix_socket_is_listened_on(short_path: Path) -> None:
     """The path is removed at the end; the path of a killed process is reused."""
-    path = tmp_path / "serve.sock"
+    path = short_path / "serve.sock"
     transport = httpx.HTTPTransport(uds=str(path))
     with listening_on(path, "--access-log") as child:
         with httpx.Client(transport=transport, base_url="http://localhost", timeout=60) as client:
@@ -193,9 +193,9 @@ def test_a_unix_socket_is_listened_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.posix
-async def test_websockets_are_served_on_a_unix_socket(tmp_path: Path) -> None:
+async def test_websockets_are_served_on_a_unix_socket(short_path: Path) -> None:
     """A client of a Unix socket has no address, and counts as a client of this machine."""
-    path = tmp_path / "serve.sock"
+    path = short_path / "serve.sock"
     with listening_on(path), socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(path))
         uri = "ws://localhost/topics/a"
@@ -213,10 +213,10 @@ async def test_websockets_are_served_on_a_unix_socket(tmp_path: Path) -> None:
     ("option", "value"), [("--port", "8080"), ("--host", "127.0.0.1")], ids=["port", "host"]
 )
 def test_a_unix_socket_has_no_host_and_no_port(
-    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    option: str, value: str, short_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also the default value is refused: the service would ignore it."""
-    assert run(["serve", "--unix", str(tmp_path / "serve.sock"), option, value]) == 2
+    assert run(["serve", "--unix", str(short_path / "serve.sock"), option, value]) == 2
 
     assert capsys.readouterr().err == f"aiowheel: {option} cannot be used with --unix\n"
 
@@ -225,16 +225,16 @@ def test_a_unix_socket_has_no_host_and_no_port(
     ("name", "reason"), [("folder/serve.sock", "No such file"), ("file", "Address already in use")]
 )
 def test_a_path_that_cannot_be_listened_on_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, reason: str
+    short_path: Path, capsys: pytest.CaptureFixture[str], name: str, reason: str
 ) -> None:
     """A file that is not a socket is left alone."""
-    (tmp_path / "file").write_text("precious")
+    (short_path / "file").write_text("precious")
 
-    assert run(["serve", "--max-connections", "1", "--unix", str(tmp_path / name)]) == 1
+    assert run(["serve", "--max-connections", "1", "--unix", str(short_path / name)]) == 1
 
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith(f"aiowheel: cannot listen on {tmp_path / name}: {reason}")
-    assert (tmp_path / "file").read_text() == "precious"
+    assert error.startswith(f"aiowheel: cannot listen on {short_path / name}: {reason}")
+    assert (short_path / "file").read_text() == "precious"
 
 
 @contextlib.contextmanager

@@ -152,7 +152,7 @@ class RedisServer:
 @contextmanager
 def folder_for(what: str) -> Generator[Path]:
     """Create a temporary folder with a short path that another account may enter."""
-    folder = Path(tempfile.mkdtemp(prefix=f"aiowheel-{what}-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"aiowheel-{what}-", dir="/tmp"))
     try:
         yield folder
     finally:

@@ -53,20 +53,20 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 @pytest.fixture
-async def recorder(tmp_path: Path, looks: list[tuple[str, int]]) -> AsyncGenerator[Recorder]:
+async def recorder(short_path: Path, looks: list[tuple[str, int]]) -> AsyncGenerator[Recorder]:
     """The listener of one process, which makes its first read after *looks* records it."""
     assert looks == []
     listener = Recorder()
-    store = SqliteCounters(tmp_path / "counters.db")
+    store = SqliteCounters(short_path / "counters.db")
     await store.open(listener)
     yield listener
     await store.aclose()
 
 
 @pytest.fixture
-async def other(tmp_path: Path) -> AsyncGenerator[SqliteCounters]:
+async def other(short_path: Path) -> AsyncGenerator[SqliteCounters]:
     """The store of another process, which writes and does not listen."""
-    store = SqliteCounters(tmp_path / "counters.db")
+    store = SqliteCounters(short_path / "counters.db")
     yield store
     await store.aclose()
 
@@ -127,12 +127,12 @@ async def test_a_write_after_a_silent_one_needs_a_look(
     other: SqliteCounters,
     looks: list[tuple[str, int]],
     until: Until,
-    tmp_path: Path,
+    short_path: Path,
 ) -> None:
     """A transaction of the caller sends no message; the next message reveals the missing one."""
     await other.raise_to({"k": 1})
     await until(lambda: recorder.values.get("k") == 1)
-    with closing(sqlite3.connect(tmp_path / "counters.db")) as connection, connection:
+    with closing(sqlite3.connect(short_path / "counters.db")) as connection, connection:
         other.advance_in(connection, "silent", 7)
     assert "silent" not in recorder.values
 
@@ -172,9 +172,9 @@ async def test_a_check_arrives(
 
 
 @pytest.mark.parametrize("store", ["counters", "synced counters", "topics"])
-async def test_the_writes_that_wait_for_the_disk(store: str, tmp_path: Path) -> None:
+async def test_the_writes_that_wait_for_the_disk(store: str, short_path: Path) -> None:
     """A receipt for a message promises that a loss of power does not take the message."""
-    path = tmp_path / "counters.db"
+    path = short_path / "counters.db"
     if store == "topics":
         counters = SqliteTopics(str(path), Limits()).counters
     else:
