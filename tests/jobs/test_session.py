@@ -251,7 +251,9 @@ def test_a_command_runs_under_spark_submit(
 @pytest.mark.posix
 def test_a_folder_for_temporary_files_may_have_blanks(spark: "SparkSession") -> None:
     """Spark splits the options of Java at blanks; the session of the tests has such a folder."""
-    place = spark._jvm.java.lang.System.getProperty("java.io.tmpdir")
+    jvm = spark._jvm
+    assert jvm is not None
+    place = jvm.java.lang.System.getProperty("java.io.tmpdir")
 
     assert Path(place).parent.name == TEMPORARY
     assert Path(place).name.startswith("aiowheel-spark-")
