@@ -74,19 +74,24 @@ build: $(VENV)/.stamp-build java  ## make the environment, install everything, c
 demo: build  ## run the main job: `aiowheel demo`
 	$(BIN)/aiowheel demo $(DEMO_ARGS)
 
+# Tests that wait for servers most of the time.
+SERVERS := $(if $(TEST_ARGS),,tests/serve tests/shared)
 .PHONY: test
 test: build  ## run the suite on the compiled and on the pure build
-	@# Much of a run is waiting, so Spark's tests and the pure build run beside the compiled build.
-	@# Spark's tests and those marked one_build run once, because they do not depend on the build.
-	@# pytest exits with 5 if no test was selected.
+	@# Much of a run is waiting, so three runs are beside each other: Spark's tests; the pure build,
+	@# and then the servers; and all others. Spark's tests and those marked one_build run once,
+	@# because they do not depend on the build. pytest exits with 5 if no test was selected.
 	@logs=$$(mktemp -d); trap 'rm -rf "$$logs"' EXIT; failed=; \
 	part() { "$$@" $(TEST_ARGS) || [ $$? = 5 ]; }; \
 	part $(PYTEST) -m "$(ORDINARY) and spark" $(if $(TEST_ARGS),,tests/jobs) >"$$logs/spark" 2>&1 & beside=$$!; \
-	if $(WHICH_BUILD); then \
-		part env AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) -m "$(ORDINARY) and not spark and not one_build" \
-			>"$$logs/pure" 2>&1 & beside="$$beside $$!"; \
-		part env AIOWHEEL_REQUIRE_EXTENSIONS=1 $(PYTEST) -m "$(ORDINARY) and not spark" || failed=1; \
-	else part env AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) -m "$(ORDINARY) and not spark" || failed=1; fi; \
+	build=AIOWHEEL_NO_EXTENSIONS=1; pure=; \
+	if $(WHICH_BUILD); then build=AIOWHEEL_REQUIRE_EXTENSIONS=1; pure=yes; fi; \
+	{ [ -z "$$pure" ] || part env AIOWHEEL_NO_EXTENSIONS=1 $(PYTEST) \
+			-m "$(ORDINARY) and not spark and not one_build" >"$$logs/pure" 2>&1 || failed=1; \
+		[ -z "$(SERVERS)" ] || part env $$build $(PYTEST) \
+			-m "$(ORDINARY) and not spark" $(SERVERS) >"$$logs/servers" 2>&1 || failed=1; \
+		[ -z "$$failed" ]; } & beside="$$beside $$!"; \
+	part env $$build $(PYTEST) -m "$(ORDINARY) and not spark" $(SERVERS:%=--ignore=%) || failed=1; \
 	for each in $$beside; do wait "$$each" || failed=1; done; \
 	cat "$$logs"/*; [ -z "$$failed" ]
 
@@ -112,7 +117,7 @@ test-lowest:  ## run the tests that need no Spark with the oldest packages that 
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet uv
 	AIOWHEEL_NO_EXTENSIONS=1 $(LOWEST)/bin/uv pip install --quiet --python $(LOWEST) \
-		--resolution lowest-direct --editable '.[all]'
+		--resolution lowest-direct '.[all]'
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST) --group test
 	AIOWHEEL_NO_EXTENSIONS=1 $(MAKE) --no-print-directory test-core \
 		PYTEST='$(abspath $(LOWEST))/bin/python -m pytest' \

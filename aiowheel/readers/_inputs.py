@@ -201,6 +201,8 @@ def _files_in_tar(data: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
         ending = cast("BinaryIO", _Ending(data))  # tarfile only reads
         with tarfile.open(fileobj=ending, mode="r|") as archive:
             for member in archive:
+                if member.issparse():  # its holes may have any size
+                    raise tarfile.ReadError(f"{member.name} is a sparse file")
                 content = archive.extractfile(member) if member.isfile() else None
                 if content is not None:
                     yield member.name, content

@@ -672,6 +672,23 @@ def _check_hints_of(client: object) -> None:
         raise AiowheelError(f"Redis Cluster needs redis-py 8 or later, got {__version__}")
 
 
+def _check_account(address: str) -> None:
+    """Refuse an address whose account has a character that ends the host: it would be shown."""
+    scheme, _, rest = address.partition("://")
+    host, *behind = re.split("[/?#]", rest, maxsplit=1)
+    is_whole = scheme == "unix" or not any("@" in part for part in behind)
+    if scheme in {"redis", "rediss", "unix"}:
+        try:
+            _ = urlsplit(f"//{host}").port
+        except ValueError:
+            is_whole = False
+    if not is_whole:
+        raise ValueError(
+            "server must be redis://USER:PASSWORD@HOST:PORT/DATABASE, with %2F in place of a slash "
+            f"in the password, got {scheme_only(address)}"
+        )
+
+
 def _client_of(address: str) -> Any:
     """Return a client without retries: the store's callers repeat calls, and do so sooner.
 
@@ -683,18 +700,12 @@ def _client_of(address: str) -> Any:
     from redis.asyncio.sentinel import Sentinel
     from redis.backoff import NoBackoff
 
+    _check_account(address)
     options: dict[str, Any] = {"socket_connect_timeout": _SOCKET}
     options["protocol"] = 2  # redis-py spends a sixth more on each message of protocol 3
     if address.startswith(("redis://", "rediss://", "unix://")):
         # redis-py would create a task for each timeout; `_answers` has one for the whole call.
         options["socket_timeout"] = None
-        try:
-            _ = urlsplit(address).port
-        except ValueError:
-            raise ValueError(
-                "server must be redis://USER:PASSWORD@HOST:PORT/DATABASE, with %2F in place of a "
-                f"slash in the password, got {scheme_only(address)}"
-            ) from None
         return Redis.from_url(address, retry=Retry(NoBackoff(), 0), **options)
     options["socket_timeout"] = _SOCKET
     scheme, _, rest = address.partition("://")

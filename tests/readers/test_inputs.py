@@ -296,13 +296,19 @@ def _pax(**headers: str) -> bytes:
         _pax(GNU_sparse_major="1", GNU_sparse_minor="0", GNU_sparse_realsize="10"),
         _pax(GNU_sparse_major="0", GNU_sparse_minor="1", GNU_sparse_map="abc"),
         _pax(GNU_sparse_size="nan"),
+        _pax(
+            GNU_sparse_major="0",
+            GNU_sparse_minor="1",
+            GNU_sparse_map="0,4",
+            GNU_sparse_size=str(10**25),
+        ),
         tarfile.TarInfo.create_pax_global_header({"comment": "nested"}) * 1_000,
     ],
-    ids=["sparse 1.0", "sparse 0.1", "size of a sparse file", "nested headers"],
+    ids=["sparse 1.0", "sparse 0.1", "size of a sparse file", "endless holes", "nested headers"],
 )
 @pytest.mark.parametrize("before", [b"", _pax()], ids=["first member", "second member"])
 def test_a_damaged_header_in_a_tar_is_refused(before: bytes, data: bytes, tmp_path: Path) -> None:
-    """For these headers `tarfile` raises other errors than its own."""
+    """For most of these headers `tarfile` raises other errors than its own."""
     archive = tmp_path / "all.tar.gz"
     archive.write_bytes(gzip.compress(before + data + bytes(1024)))
 

@@ -201,6 +201,8 @@ def test_a_redis_py_without_hints_of_a_cluster_is_refused(
             "unix://hidden[",
         ),
         *("redis+cluster://a:hidden[x@b", "redis+sentinel://a:hidden[x@b/main"),
+        *("redis://a:12/hidden@b", "redis://a:hidden?x@b", "redis://hidden:12#x@b"),
+        *("redis+cluster://a:hidden/x@b", "redis+sentinel://a:hidden#x@b/main"),
     ],
 )
 def test_no_error_repeats_the_password(address: str) -> None:
