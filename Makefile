@@ -117,7 +117,7 @@ test-lowest:  ## run the tests that need no Spark with the oldest packages that 
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet uv
 	AIOWHEEL_NO_EXTENSIONS=1 $(LOWEST)/bin/uv pip install --quiet --python $(LOWEST) \
-		--resolution lowest-direct '.[all]'
+		--resolution lowest-direct --only-binary :all: --no-binary pyspark --no-binary aiowheel '.[all]'
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST) --group test
 	AIOWHEEL_NO_EXTENSIONS=1 $(MAKE) --no-print-directory test-core \
 		PYTEST='$(abspath $(LOWEST))/bin/python -m pytest' \
@@ -370,6 +370,6 @@ coverage: build  ## branch coverage of the pure build
 
 .PHONY: clean
 clean:  ## remove everything that the other targets created
-	rm -rf .venv .venv-3.* .venv-connect build dist site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-3.* .venv-connect .venv-lowest build dist site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find aiowheel \( -name '*.so' -o -name '_compiled.*.txt' \) -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

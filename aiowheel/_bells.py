@@ -25,7 +25,7 @@ class Bells:
     """The sockets of processes in a folder: this process reads its own and writes to all.
 
     The folder is beside a file that the processes share. A link is not used as the folder, nor is a
-    folder of a user other than this one and the owner of the file, who could read the messages.
+    folder of another user who may not read the file, because he could read the messages.
 
     Args:
         file: The file that the processes share.
@@ -118,7 +118,7 @@ class Bells:
         """Return an open descriptor of the folder; raise OSError if it must not be used."""
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         owner = os.fstat(folder).st_uid
-        if owner == os.geteuid() or owner == _owner(self._file):
+        if owner == os.geteuid() or _may_read(owner, self._file):
             return folder
         os.close(folder)
         raise PermissionError(errno.EPERM, "a folder of another user", str(self._folder))
@@ -155,8 +155,10 @@ class Bells:
             self._opened = -1
 
 
-def _owner(file: Path) -> int | None:
+def _may_read(user: int, file: Path) -> bool:
+    """Return whether *user* owns the file, or it is open to others, who may share it."""
     try:
-        return file.stat().st_uid
+        found = file.stat()
     except OSError:
-        return None
+        return False
+    return found.st_uid == user or bool(found.st_mode & (stat.S_IRGRP | stat.S_IROTH))

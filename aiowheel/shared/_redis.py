@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _HEARTBEAT = 5.0  # seconds without a hint after which the number of the last hint is read
 _ON_ITS_WAY = 0.5  # seconds that a hint may travel until it counts as lost
 _ANSWER = 10.0  # seconds after which a server that does not answer counts as unavailable
+# Follows the settings of the client of a Sentinel, which end with a bracket.
+_REASON_OF_SENTINEL = re.compile("> - ([^<>]+?)(?:, <|$)")
 _SOCKET = 5.0  # seconds until a client that is made here gives up one of several servers
 #: Calls that run at once: redis-py opens a connection for each of them, at most a hundred.
 _MOST_CALLS = 4
@@ -570,9 +572,11 @@ def _unavailable(error: Exception) -> StoreUnavailableError:
     from redis.asyncio.sentinel import MasterNotFoundError
 
     if isinstance(error, MasterNotFoundError):
-        # The text ends with the settings of each client, before redis-py 7.4 with the password.
-        # The error itself is changed, because a traceback shows the cause as well.
-        error.args = (str(error).partition(" : <")[0],)
+        # The text has the settings of each client, before redis-py 7.4 with the password. The error
+        # itself is changed, because a traceback shows the cause as well.
+        what, _, clients = str(error).partition(" : ")
+        reasons = ", ".join(dict.fromkeys(_REASON_OF_SENTINEL.findall(clients)))
+        error.args = (f"{what} ({reasons})" if reasons else what,)
     if isinstance(error, TimeoutError) and not str(error):  # that of `asyncio.timeout`
         return StoreUnavailableError(f"Redis: no answer within {_ANSWER:g} seconds")
     return StoreUnavailableError(f"Redis: {type(error).__name__}: {error}")
