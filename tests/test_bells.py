@@ -107,10 +107,10 @@ async def test_a_link_is_not_the_folder(short_path: Path) -> None:
 
 @pytest.mark.parametrize("is_missing", [True, False])
 async def test_a_folder_of_another_user_is_used_only_if_he_may_read_the_file(
-    *, is_missing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    *, is_missing: bool, short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """He could read the messages, which hold data of the file. A missing file is nobody's."""
-    file, folder = tmp_path / "file", tmp_path / "file-bells"
+    file, folder = short_path / "file", short_path / "file-bells"
     folder.mkdir()
     dead = dead_socket(folder)
     if not is_missing:
@@ -133,10 +133,10 @@ async def test_a_folder_of_another_user_is_used_only_if_he_may_read_the_file(
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root can do this")
 @pytest.mark.parametrize(("mode", "is_used"), [(0o600, False), (0o640, True), (0o604, True)])
 def test_a_file_that_is_open_to_others_has_a_folder_of_anyone(
-    mode: int, *, is_used: bool, tmp_path: Path
+    mode: int, *, is_used: bool, short_path: Path
 ) -> None:
     """Users of one group may share a file, and the first one makes the folder."""
-    file, folder = tmp_path / "file", tmp_path / "file-bells"
+    file, folder = short_path / "file", short_path / "file-bells"
     file.touch()
     file.chmod(mode)
     folder.mkdir()

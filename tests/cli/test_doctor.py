@@ -238,6 +238,13 @@ def test_ctrl_c_during_the_imports_is_no_traceback(monkeypatch: pytest.MonkeyPat
     assert main() == 130
 
 
+def ended(program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own, whose modules it may hide."""
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=200
+    )
+
+
 def test_without_the_cli_extra_the_install_command_is_printed() -> None:
     """A missing typer is one line, not a traceback."""
     program = (
@@ -245,9 +252,7 @@ def test_without_the_cli_extra_the_install_command_is_printed() -> None:
         "from aiowheel.__main__ import main\nsys.exit(main())"
     )
 
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=200
-    )
+    result = ended(program)
 
     assert result.returncode == 1
     assert result.stderr == "aiowheel: the command line needs: pip install 'aiowheel[cli]'\n"
@@ -260,9 +265,7 @@ def test_all_extras_of_a_command_are_named_at_once() -> None:
         "from aiowheel.cli import run\nsys.exit(run(['serve']))"
     )
 
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=200
-    )
+    result = ended(program)
 
     assert result.returncode == 1
     assert "pip install 'aiowheel[web,metrics]'\n" in result.stderr

@@ -90,11 +90,12 @@ def test_an_interrupted_subscriber_ends_its_service(monkeypatch: pytest.MonkeyPa
         with pytest.raises(KeyboardInterrupt):
             runpy.run_path(str(ROOT / "examples/topic_client.py"), run_name="__main__")
 
-        assert [service.returncode for service in services] != [None]
+        (service,) = services
+        assert service.returncode is not None
     finally:
-        for service in services:
-            with service:
-                service.kill()
+        for left in services:
+            with left:
+                left.kill()
 
 
 @pytest.mark.realtime
