@@ -1,12 +1,34 @@
-"""Background tasks, and their end. Rank 4."""
+"""Background tasks, their end, and the loop to which they belong. Rank 4."""
 
 from __future__ import annotations
 
 import asyncio
+from asyncio.events import _get_running_loop
 from collections.abc import Callable, Coroutine
+from threading import current_thread
 from typing import Any
 
 from aiowheel._events import emit
+from aiowheel.errors import ForeignLoopError
+
+
+def check_loop(what: str, loop: asyncio.AbstractEventLoop) -> None:
+    """Check that the caller runs in *loop*.
+
+    Args:
+        what: The object and its verb, for the text of the error: "the timers belong".
+        loop: The loop of the object's background tasks.
+
+    Raises:
+        ForeignLoopError: The caller runs in another loop.
+    """
+    running = _get_running_loop()
+    if running is not loop:
+        where = "no event loop runs" if running is None else f"was called from {running!r}"
+        raise ForeignLoopError(
+            f"{what} to {loop!r}, but {where} in thread {current_thread().name!r}; "
+            "other threads may use asyncio.run_coroutine_threadsafe"
+        )
 
 
 class LastingTask:

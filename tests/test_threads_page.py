@@ -4,7 +4,8 @@ import asyncio
 import inspect
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ import pytest
 
 import aiowheel
 from aiowheel import DelayedOperation, ForeignLoopError, IdleDetector, Purgatory, Timer
+from aiowheel.durable import DeadLetter, DurableTimers, MemoryStore
 from aiowheel.integrations.connections import ConnectionWatch, Heartbeat, LimitedProtocol
 from aiowheel.loop import LoopHandle, new_event_loop
+from aiowheel.shared import SharedCounters, SharedIdle
+from aiowheel.testing import MemoryCounters
 
 PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "use-from-threads.md"
 SECTION = re.compile(r"^### (\w+)\n(.*?)(?=^### |\Z)", re.MULTILINE | re.DOTALL)
@@ -29,6 +33,7 @@ INTERNAL = {
         *("check_caller", "counter_waiters", "end", "end_threadsafe", "next_end"),
         "try_reach_else_watch",
     },
+    "SharedIdle": {"gap", "hint"},
     "DelayedOperation": {
         "asynchronous_method",
         "completed_by",
@@ -59,11 +64,18 @@ CLASSES: dict[str, type] = {
     "Purgatory": Purgatory,
     "DelayedOperation": DelayedOperation,
     "IdleDetector": IdleDetector,
+    "DurableTimers": DurableTimers,
+    "SharedCounters": SharedCounters,
+    "SharedIdle": SharedIdle,
     "ConnectionWatch": ConnectionWatch,
     "LimitedProtocol": LimitedProtocol,
     "Heartbeat": Heartbeat,
     "LoopHandle": LoopHandle,
 }
+#: Objects that a test enters first, and whose tasks use the timer.
+Stored = DurableTimers | SharedCounters | SharedIdle
+LETTER = DeadLetter(1, "name", "handler", 0, "fire", 1, 0, "error", b"")
+HOUR = timedelta(hours=1)
 SPECIAL = {
     "__aenter__": "async with",
     "__bool__": "bool()",
@@ -194,6 +206,15 @@ class Stage:
         detector.touch("key")
         return detector
 
+    def _DurableTimers(self) -> object:  # noqa: N802
+        return DurableTimers(MemoryStore(), timer=self.timer)
+
+    def _SharedCounters(self) -> object:  # noqa: N802
+        return SharedCounters(self.purgatory, MemoryCounters())
+
+    def _SharedIdle(self) -> object:  # noqa: N802
+        return SharedIdle(MemoryCounters(), timeout=60, on_idle=nothing, timer=self.timer)
+
     def _ConnectionWatch(self) -> object:  # noqa: N802
         return ConnectionWatch(nothing, idle=60, timer=self.timer)
 
@@ -218,6 +239,9 @@ class Stage:
         member = getattr(subject, call)
         if not callable(member) or isinstance(member, Timer):
             return member
+        if call in {"schedule", "schedule_in"}:
+            connection = (None,) if call == "schedule_in" else ()
+            return member(*connection, "name", "handler", due=HOUR)
         return member(*self._arguments(call))
 
     def _construct(self) -> object:
@@ -247,8 +271,8 @@ class Transport(asyncio.Transport):
 
 
 async def enter_and_leave(subject: Any) -> None:
-    """Enter and leave `async with`; both may raise. An open timer cannot be entered again."""
-    if not isinstance(subject, Timer):
+    """Enter and leave `async with`; both may raise. What is open cannot be entered again."""
+    if not isinstance(subject, Timer | Stored):
         await subject.__aenter__()
     await subject.__aexit__(None, None, None)
 
@@ -273,6 +297,16 @@ ARGUMENTS: dict[tuple[str, str], tuple[Any, ...]] = {
     ("", "move_on_at"): (60,),
     ("", "reschedule"): (60,),
     ("IdleDetector", "touch"): ("key",),
+    ("SharedIdle", "touch"): ("key",),
+    ("", "handler"): ("handler",),
+    ("", "schedule_many"): ([("name", "handler", HOUR)],),
+    ("DurableTimers", "every"): ("name", "handler", 60),
+    ("DurableTimers", "cancel"): ("name",),
+    ("DurableTimers", "reschedule"): ("name", HOUR),
+    ("", "get"): ("name",),
+    ("", "redrive"): (LETTER,),
+    ("", "wait_past"): ({"key": "epoch:1"}, 60),
+    ("", "token"): ("key",),
     ("", "discard"): ("key",),
     ("", "expires"): ("key",),
     ("", "watch"): (Operation(), ["key"]),
@@ -294,12 +328,20 @@ ARGUMENTS: dict[tuple[str, str], tuple[Any, ...]] = {
 }
 
 
+async def wait_for(awaitable: Awaitable[object]) -> None:
+    """Wait for an awaitable that must end at once."""
+    async with asyncio.timeout(5):
+        await awaitable
+
+
 def error_in_thread(stage: Stage, call: str) -> BaseException | None:
     """Return what the call raises in a thread; the thread's own loop runs a coroutine."""
     try:
         result = stage.call(call)
-        if inspect.iscoroutine(result):
-            asyncio.run(result)
+        if inspect.isasyncgen(result):
+            result = anext(result)
+        if inspect.isawaitable(result):
+            asyncio.run(wait_for(result))
     except Exception as error:
         return error
     return None
@@ -307,6 +349,8 @@ def error_in_thread(stage: Stage, call: str) -> BaseException | None:
 
 def counts(stage: Stage) -> tuple[object, ...]:
     """Return the counts that a refused call and a read must not change."""
+    if isinstance(stage.subject, Stored):  # its tasks may use the timer meanwhile
+        return (repr(stage.subject.statistics()),)
     timer = stage.timer.statistics()
     purgatory = stage.purgatory.statistics()
     return (
@@ -321,7 +365,8 @@ async def check(name: str, call: str, rule: str) -> None:
     async with Timer() as timer:
         stage = Stage(name, timer)
         await asyncio.sleep(0)
-        if name == "Timeout" and call != "async with":
+        is_stored = isinstance(stage.subject, Stored)
+        if is_stored or (name == "Timeout" and call != "async with"):
             await stage.subject.__aenter__()
         before = counts(stage), repr(stage.subject)
         error = await asyncio.to_thread(error_in_thread, stage, call)
@@ -339,7 +384,7 @@ async def check(name: str, call: str, rule: str) -> None:
         await stage.purgatory.aclose("cancel")
         if name == "LoopHandle":
             stage.subject.cancel()
-        if name == "Timeout":
+        if name == "Timeout" or is_stored:
             await stage.subject.__aexit__(None, None, None)
 
 

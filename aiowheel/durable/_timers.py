@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from aiowheel._arguments import checked_choice, checked_int, checked_str, safe_repr
-from aiowheel._background import LastingTask
+from aiowheel._background import LastingTask, check_loop
 from aiowheel._callbacks import called_or_awaited
 from aiowheel._events import emit
 from aiowheel._printable import is_unicode
@@ -73,6 +73,9 @@ class DurableTimers:
     Use it in `async with`. Only timers that are due within the window are in memory. Calls that
     change timers return after the change is committed; calls that wait at the same time share a
     commit.
+
+    All calls but `handler` and `statistics` raise `ForeignLoopError` in another event loop or
+    thread than that of `async with`.
 
     A timer fires at least once, never early, and calls the handler that it names. A repeat has the
     same `Fire.id`. Several processes on one store share its partitions. If a process ends or
@@ -138,6 +141,7 @@ class DurableTimers:
     async def __aenter__(self) -> Self:
         if self._state != "new":
             raise DurableTimersClosedError("DurableTimers can be entered once; make another")
+        self._loop = asyncio.get_running_loop()
         timer = current_timer() if self._given_timer is None else self._given_timer
         timer.open_driver()  # raises if it is not open
         self._state = "opening"
@@ -233,6 +237,8 @@ class DurableTimers:
             ValueError: *drain* is not from 0 to 1e9 seconds.
         """
         seconds = checked_seconds("drain", drain, 0, 1e9)
+        if self._state in {"opening", "open", "closing"}:
+            check_loop("the durable timers belong", self._loop)
         if self._state in {"new", "opening", "closed"}:
             self._state = "closed"
             return
@@ -272,9 +278,11 @@ class DurableTimers:
             async with self._timer.move_on_after(seconds):
                 await wait()
 
-    def _check_open(self) -> None:
+    def _check_caller(self) -> None:
+        """Check that this object is open and the caller runs in its loop."""
         if self._state != "open":
             raise DurableTimersClosedError(f"{self!r} is not open: use it inside `async with`")
+        check_loop("the durable timers belong", self._loop)
 
     # --- results of commits -------------------------------------------------------------------
 
@@ -361,7 +369,7 @@ class DurableTimers:
             StoreError: The store cannot be used; the timer may have been written or not.
             DurableTimersClosedError: The durable timers are not open.
         """
-        self._check_open()
+        self._check_caller()
         put = self._put_of(name, handler, due, payload, if_exists)
         return await self._committer.submit((put,), _is_written)
 
@@ -397,7 +405,7 @@ class DurableTimers:
                 `BadRowError` or, for a timer that another transaction holds, a `StoreError` for
                 each. All other timers are written.
         """
-        self._check_open()
+        self._check_caller()
         written = 0
         errors: list[Exception] = []
         try:
@@ -473,7 +481,7 @@ class DurableTimers:
                 connection, for example a failed serialization.
             DurableTimersClosedError: The durable timers are not open.
         """
-        self._check_open()
+        self._check_caller()
         put = self._put_of(name, handler, due, payload, if_exists)
         return _is_written([await self._store.put_in(connection, put)])
 
@@ -513,7 +521,7 @@ class DurableTimers:
             TypeError, ValueError: An argument is wrong.
             StoreError: The store cannot be used; the timer may have been written or not.
         """
-        self._check_open()
+        self._check_caller()
         recurrence = recurrence_of(rule, missed)
         now_us = self._clock.now_us
         first_us = (
@@ -537,7 +545,7 @@ class DurableTimers:
         Raises:
             StoreError: The store cannot be used; the timer may have been deleted or not.
         """
-        self._check_open()
+        self._check_caller()
         cancel = Cancel(_checked_name("name", name))
         return await self._committer.submit((cancel,), self._is_cancelled)
 
@@ -561,7 +569,7 @@ class DurableTimers:
             TypeError, ValueError: *name* or *due* is wrong.
             StoreError: The store cannot be used; the timer may have been moved or not.
         """
-        self._check_open()
+        self._check_caller()
         move = Move(_checked_name("name", name), due_to_us("due", due, self._clock.now_us))
         return await self._committer.submit((move,), _is_written)
 
@@ -569,7 +577,7 @@ class DurableTimers:
 
     async def get(self, name: str) -> Row | None:
         """Return the pending timer of that name as it is in the store, or None."""
-        self._check_open()
+        self._check_caller()
         return await self._store.get(_checked_name("name", name))
 
     async def pending(self, prefix: str = "") -> AsyncIterator[Row]:
@@ -579,7 +587,7 @@ class DurableTimers:
             TypeError: *prefix* is not a string.
             ValueError: *prefix* has a NUL or a lone surrogate, which no name has.
         """
-        self._check_open()
+        self._check_caller()
         if "\x00" in checked_str("prefix", prefix) or not is_unicode(prefix):
             raise ValueError(
                 f"prefix must be without NUL and lone surrogates, got {safe_repr(prefix[:60])}"
@@ -589,20 +597,20 @@ class DurableTimers:
             for row in rows:
                 yield row
             after = rows[-1].name
-            self._check_open()  # a closed store would open again to read the next page
+            self._check_caller()  # a closed store would open again to read the next page
 
     async def dead_letters(self) -> AsyncIterator[DeadLetter]:
         """Iterate over the fires whose attempts have all failed, oldest first.
 
         A fire that fails during the iteration is included: to redrive all, make a list first.
         """
-        self._check_open()
+        self._check_caller()
         after = 0
         while letters := await self._store.dead_letters(after=after, limit=_PAGE):
             for letter in letters:
                 yield letter
             after = letters[-1].id
-            self._check_open()
+            self._check_caller()
 
     async def redrive(self, letter: DeadLetter) -> bool:
         """Fire a dead letter again at once, with new attempts; its fire id stays the same.
@@ -618,14 +626,14 @@ class DurableTimers:
             TimerExistsError: A timer has that name as well; the dead letter stays.
             StoreError: The store cannot be used; the letter may have been redriven or not.
         """
-        self._check_open()
+        self._check_caller()
         if not isinstance(letter, DeadLetter):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"letter must be a DeadLetter, got {safe_repr(letter)}")
         return await self._committer.submit((Redrive(letter.id),), _is_written)
 
     async def summary(self) -> Summary:
         """Return the counts of the store. O(pending)."""
-        self._check_open()
+        self._check_caller()
         return await self._store.summary()
 
     def now(self) -> datetime:
@@ -634,7 +642,7 @@ class DurableTimers:
         Raises:
             DurableTimersClosedError: The durable timers are not open.
         """
-        self._check_open()
+        self._check_caller()
         return to_datetime(self._clock.now_us())
 
     def statistics(self) -> DurableStatistics:

@@ -402,10 +402,14 @@ class SharedCounters:
 
         Pending waits stay in the purgatory until it is closed or they time out. Publishes that are
         not written yet, and calls that wait for a read, raise `SharedCountersClosedError`.
+
+        Raises:
+            ForeignLoopError: Called from another loop or thread.
         """
         if self._closed or self._catch_up is None:
             self._closed = True
             return
+        self._purgatory.check_caller()
         self._closed = True
         for task in self._repairs:
             task.cancel()

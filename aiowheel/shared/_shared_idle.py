@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Self
 
-from aiowheel._background import LastingTask
+from aiowheel._background import LastingTask, check_loop
 from aiowheel._callbacks import START_A_TASK, plain_callback
 from aiowheel._events import emit
 from aiowheel._types import Delay
@@ -136,6 +137,8 @@ class SharedIdle:
         """
         if self._entered:
             raise RuntimeError("idle keys can be opened once")
+        self._timer.open_driver()  # raises if it is not open here
+        self._loop = asyncio.get_running_loop()
         claim_store(self._store, self)
         self._entered = True
         touches = Touches(
@@ -214,8 +217,10 @@ class SharedIdle:
             StoreUnavailableError: The store does not answer.
             IdleDetectorClosedError: This object is not open.
             TypeError, ValueError: *key* is not a legal key.
+            ForeignLoopError: Called from another loop or thread.
         """
         touches = self._open()
+        check_loop("the idle keys belong", self._loop)
         counter = self._names.counter(self._names.checked(key))
         _, values = await self._store.read([counter])
         value = max(values.get(counter, -1), touches.unwritten(key))
@@ -237,7 +242,12 @@ class SharedIdle:
         """Write the last touches, release the partitions, and close the store.
 
         Idempotent. Keys stay in the store, and the other processes watch them.
+
+        Raises:
+            ForeignLoopError: Called from another loop or thread.
         """
+        if self._touches is not None:
+            check_loop("the idle keys belong", self._loop)
         touches, self._touches = self._touches, None
         if self._closed or touches is None:
             self._closed = True
