@@ -178,6 +178,8 @@ class PostgresStore(Store):
             try:
                 return await self._commit(owner, operations)
             except _HeldError as error:
+                # Later commits look first: a settlement is sent again until the timer is free.
+                self._stay_apart()
                 if len(operations) == 1:
                     return [error]
                 held = await self._held(operations)
@@ -190,8 +192,11 @@ class PostgresStore(Store):
         names = {each.name for each in operations if not isinstance(each, Redrive)}
         held = await self._writer.run(partial(statements.held_elsewhere, names=list(names)))
         if held:
-            self._apart_until = asyncio.get_running_loop().time() + _APART_SECONDS
+            self._stay_apart()
         return held
+
+    def _stay_apart(self) -> None:
+        self._apart_until = asyncio.get_running_loop().time() + _APART_SECONDS
 
     async def _commit_apart(
         self, owner: str, operations: Sequence[Operation], held: set[str]

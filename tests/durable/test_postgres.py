@@ -391,6 +391,28 @@ async def test_a_long_transaction_of_the_user_does_not_stop_the_renewals(databas
 
 
 @pytest.mark.slow
+async def test_a_settlement_waits_once_for_a_long_transaction(database: str) -> None:
+    """Its process repeats it four times a second, often in a commit of its own."""
+    store = PostgresStore(database, partitions=1)
+    await store.open()
+    assert (await store.renew("one", lease_us=10**8, horizon_us=0)).epochs == {0: 1}
+    (placed,) = await store.commit("one", [Put("a", "h", 0, b"")])
+    assert isinstance(placed, Placed)
+    row = placed.row
+    settle = Settle(row.id, "a", row.gen, 0, 1, None, next_gen=row.gen + 1, attempts=1)
+    connection = await connected(database)
+    async with connection.transaction():
+        await store.put_in(connection, Put("a", "h", 1, b""))
+        (waited,) = await store.commit("one", [settle])
+        (repeated,) = await store.commit("one", [settle])
+
+    assert "lock timeout" in str(waited)
+    assert "another transaction holds the timer" in str(repeated)
+    await connection.close()
+    await store.close()
+
+
+@pytest.mark.slow
 async def test_a_long_transaction_of_the_user_delays_only_its_timer(database: str) -> None:
     """The process cannot acknowledge the fire of that timer; its other timers fire in time."""
     timers = DurableTimers(PostgresStore(database))
