@@ -40,7 +40,6 @@ class Bells:
         self._own: socket.socket | None = None
         self._sender: socket.socket | None = None
         self._name = ""
-        self._opened = -1  # descriptor of the folder, if its path is too long for an address
 
     def listen(
         self, loop: asyncio.AbstractEventLoop, rung: Callable[[Sequence[bytes]], object]
@@ -59,16 +58,19 @@ class Bells:
         if not hasattr(socket, "AF_UNIX") or sys.platform == "win32":
             return
         self._folder.mkdir(exist_ok=True)
-        os.close(self._checked_folder())
         # Chosen here, because the object may have been created before a fork.
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
-        own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        folder = self._checked_folder()
         try:
-            own.setblocking(False)
-            own.bind(self._address(self._name))
-        except OSError:
-            own.close()
-            raise
+            own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            try:
+                own.setblocking(False)
+                own.bind(self._address(folder, self._name))
+            except OSError:
+                own.close()
+                raise
+        finally:
+            os.close(folder)
         self._own, self._loop = own, loop
 
         def on_readable() -> None:
@@ -82,13 +84,11 @@ class Bells:
 
         loop.add_reader(own, on_readable)
 
-    def _address(self, name: str) -> str:
+    def _address(self, folder: int, name: str) -> str:
+        """Return the address of a socket in the folder, of which *folder* is a descriptor."""
         path = f"{self._path}{name}"
-        if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
-            return path
-        if self._opened < 0:
-            self._opened = os.open(self._folder, os.O_RDONLY)
-        return f"/proc/self/fd/{self._opened}/{name}"
+        is_short = len(os.fsencode(path)) <= _LONGEST_ADDRESS
+        return path if is_short else f"/proc/self/fd/{folder}/{name}"
 
     def ring(self, message: bytes = BARE, *, own: bool = True) -> None:
         """Send a message to every process, and remove the sockets of dead ones.
@@ -125,7 +125,7 @@ class Bells:
 
     def _send(self, sender: socket.socket, message: bytes, folder: int, name: str) -> None:
         try:
-            sender.sendto(message, self._address(name))
+            sender.sendto(message, self._address(folder, name))
         except ConnectionRefusedError:  # also raised for a file that is no socket
             with contextlib.suppress(OSError):
                 mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
@@ -146,13 +146,10 @@ class Bells:
             self._loop.remove_reader(own)
             own.close()
             with contextlib.suppress(OSError):
-                Path(self._address(self._name)).unlink()
+                (self._folder / self._name).unlink()
         sender, self._sender = self._sender, None
         if sender is not None:
             sender.close()
-        if self._opened >= 0:
-            os.close(self._opened)
-            self._opened = -1
 
 
 def _may_read(user: int, file: Path) -> bool:
