@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._postgres_append import Append, columns_of
 from aiowheel.serve._refusal import Refusal
-from aiowheel.serve._topic_store import News, Totals, no_topic
+from aiowheel.serve._topic_store import News, Totals
 from aiowheel.serve._topic_tables import FORGET_AFTER, Changes, Question, StoredTopic, news_of
 from aiowheel.shared import PostgresCounters
 
@@ -186,17 +186,17 @@ class PostgresTopics:
             found: dict[int, list[tuple[int, float, bytes]]] = {}
             for number, *message in await connection.fetch(_AFTER, *columns_of(wanted, 4), too_old):
                 found.setdefault(number, []).append((message[0], message[1], message[2]))
-            answers: dict[Question, News] = {}
-            for number, each in enumerate(asked):
-                stored, change = stored_topics.get(each.name), last["change"]
-                answers[each] = (
-                    no_topic(each.name, each.has, change + 1)
-                    if stored is None
-                    else news_of(
-                        each, stored, found.get(number, []), too_old=too_old, change=change
-                    )
+            change = last["change"]
+            return change, {
+                each: news_of(
+                    each,
+                    stored_topics.get(each.name),
+                    found.get(number, ()),
+                    too_old=too_old,
+                    change=change,
                 )
-            return last["change"], answers
+                for number, each in enumerate(asked)
+            }
 
         return await self._changes.read(
             lambda: self.counters.query(step), lambda: self._write(self._next_change)

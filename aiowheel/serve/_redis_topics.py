@@ -10,7 +10,7 @@ from aiowheel.errors import StoreUnavailableError
 from aiowheel.serve import _redis_scripts as scripts
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal
-from aiowheel.serve._topic_store import News, Totals, no_topic
+from aiowheel.serve._topic_store import News, Totals
 from aiowheel.serve._topic_tables import FORGET_AFTER, Question, StoredTopic, news_of
 from aiowheel.serve._topics import too_many_topics
 from aiowheel.shared import RedisCounters
@@ -142,7 +142,7 @@ class RedisTopics:
 
 def _answered(question: Question, found: Sequence[Any], too_old: float, change: int) -> News:
     if not found:
-        return no_topic(question.name, question.has, change + 1)
+        return news_of(question, None, (), too_old=too_old, change=change)
     stored = StoredTopic(0, _text(found[0]), int(found[1]))
     words = found[2]
     messages = [

@@ -10,7 +10,7 @@ from typing import TypeVar
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._sqlite_append import DROP, PREFIX, SHRINK, Append
-from aiowheel.serve._topic_store import News, Totals, no_topic
+from aiowheel.serve._topic_store import News, Totals
 from aiowheel.serve._topic_tables import FORGET_AFTER, Changes, Question, StoredTopic, news_of
 from aiowheel.shared import SqliteCounters
 
@@ -248,7 +248,7 @@ class SqliteTopics:
 def _answered(file: sqlite3.Connection, question: Question, too_old: float, change: int) -> News:
     row = file.execute(_STORED, (question.name,)).fetchone()
     if row is None:
-        return no_topic(question.name, question.has, change + 1)
+        return news_of(question, None, (), too_old=too_old, change=change)
     stored = StoredTopic(*row)
     messages = file.execute(_AFTER, (stored.key, stored.since(question.has) or 0))
     return news_of(question, stored, messages, too_old=too_old, change=change)

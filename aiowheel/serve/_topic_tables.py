@@ -21,8 +21,8 @@ from aiowheel.errors import StoreUnavailableError
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._parameters import Seen
 from aiowheel.serve._refusal import Refusal
-from aiowheel.serve._topic_store import News, Totals
-from aiowheel.serve._topics import answer
+from aiowheel.serve._topic_store import News, Totals, no_topic
+from aiowheel.serve._topics import answer, framed
 from aiowheel.shared import CounterStore
 
 T = TypeVar("T")
@@ -208,22 +208,24 @@ class TopicTables(Protocol):
 
 def news_of(
     question: Question,
-    stored: StoredTopic,
+    stored: StoredTopic | None,
     messages: Iterable[tuple[int, float, bytes]],
     *,
     too_old: float,
     change: int,
 ) -> News:
-    """Return the answer for a topic that exists.
+    """Return the answer for a topic.
 
     Args:
         question: The read.
-        stored: The topic.
+        stored: The topic; None if it does not exist.
         messages: Version, time and data of the messages after `stored.since`, in order. They are
             consumed up to the first message that the answer has no room for.
         too_old: Messages of this time or before are left out.
         change: The last change.
     """
+    if stored is None:
+        return no_topic(question.name, question.has, change + 1)
     since = stored.since(question.has)
     seen = since or 0
     first = last = None
@@ -232,7 +234,7 @@ def news_of(
     for version, time, data in messages:
         if first is None and time <= too_old:
             continue
-        text = b'{"version":%d,"data":%b}' % (version, data)
+        text = framed(version, data)
         if room is not None:
             if texts and len(text) > room:
                 break

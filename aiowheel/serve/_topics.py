@@ -50,7 +50,7 @@ class Topic:
     def append(self, data: bytes, time: float) -> None:
         """Append a message: *data* is a JSON value, *time* the time of its publication."""
         self.version += 1
-        self._messages.append(_framed(self.version, data))
+        self._messages.append(framed(self.version, data))
         self._times.append(time)
         self.size += len(data) + OVERHEAD
         self._answers.clear()
@@ -58,7 +58,7 @@ class Topic:
     def drop_oldest(self) -> int:
         """Drop the oldest message, and return its size."""
         version = self.version - len(self._messages) + 1
-        size = len(self._messages.popleft()) - len(_framed(version, b"")) + OVERHEAD
+        size = len(self._messages.popleft()) - len(framed(version, b"")) + OVERHEAD
         self._times.popleft()
         self.size -= size
         self._answers.clear()
@@ -108,7 +108,7 @@ class Topic:
         return answer(self.name, self.epoch, last, text, missed=missed, reset=reset), last
 
 
-def _framed(version: int, data: bytes) -> bytes:
+def framed(version: int, data: bytes) -> bytes:
     """Return a message as it is in an answer."""
     return b'{"version":%d,"data":%b}' % (version, data)
 
