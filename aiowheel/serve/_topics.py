@@ -27,7 +27,7 @@ class Topic:
         size: Size of the kept messages, in bytes, with `OVERHEAD` for each.
     """
 
-    __slots__ = ("_answers", "_messages", "_times", "epoch", "name", "size", "version")
+    __slots__ = ("_messages", "_times", "epoch", "name", "size", "version")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -36,8 +36,6 @@ class Topic:
         self.size = 0
         self._messages: deque[bytes] = deque()  # as JSON objects, oldest first
         self._times: deque[float] = deque()  # time of publication of each message
-        # Cached answers by (version seen, maximum bytes): most clients have seen the same version.
-        self._answers: dict[tuple[int, int | None], tuple[bytes, int]] = {}
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -53,7 +51,6 @@ class Topic:
         self._messages.append(framed(self.version, data))
         self._times.append(time)
         self.size += len(data) + OVERHEAD
-        self._answers.clear()
 
     def drop_oldest(self) -> int:
         """Drop the oldest message, and return its size."""
@@ -61,40 +58,24 @@ class Topic:
         size = len(self._messages.popleft()) - len(framed(version, b"")) + OVERHEAD
         self._times.popleft()
         self.size -= size
-        self._answers.clear()
         return size
 
     def knows(self, version: int, epoch: str | None) -> bool:
         """Return whether *version* exists in this epoch; *epoch* None means this epoch."""
         return version <= self.version and epoch in {None, self.epoch}
 
-    def page(self, version: int, epoch: str | None, most: int | None) -> tuple[bytes, int]:
+    def page(self, version: int | None, most: int | None) -> tuple[bytes, int]:
         """Return the JSON answer for a client, and the version of its last message.
 
         Args:
-            version: Last version that the client has seen. If this epoch does not have it, the
-                answer begins with the oldest kept message.
-            epoch: Epoch of that version.
+            version: Last version that the client has seen; None if this epoch does not have it, and
+                the answer begins with the oldest kept message.
             most: Maximum bytes of messages; the page holds at least one message. None: no limit.
         """
-        known = self.knows(version, epoch)
-        key = version if known else -1, most
-        found = self._answers.get(key)
-        if found is None:
-            if len(self._answers) > 1:  # room for one answer to polls and one to subscriptions
-                self._answers.clear()
-            found = self._rendered(version if known else 0, most, reset=not known)
-            self._answers[key] = found
-        return found
-
-    def forget_answers(self) -> None:
-        """Free the cached answers."""
-        self._answers.clear()
-
-    def _rendered(self, version: int, most: int | None, *, reset: bool) -> tuple[bytes, int]:
+        seen = version or 0
         first = self.version - len(self._messages)  # the version before the oldest kept one
-        missed = max(0, first - version)
-        news = list(islice(self._messages, max(0, version - first), None))
+        missed = max(0, first - seen)
+        news = list(islice(self._messages, max(0, seen - first), None))
         last = self.version
         if most is not None:
             room = most - len(news[0]) if news else most
@@ -105,6 +86,7 @@ class Topic:
             last -= len(news[count:])
             del news[count:]
         text = b",".join(news)
+        reset = version is None
         return answer(self.name, self.epoch, last, text, missed=missed, reset=reset), last
 
 
@@ -145,7 +127,10 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         # Topics with messages; the topic with the oldest last publish is first.
         self._kept: OrderedDict[str, Topic] = OrderedDict()
+        # Cached answers of the topic that was read last, by (version seen, maximum bytes): most of
+        # its clients have seen the same version.
         self._last_read: Topic | None = None
+        self._answers: dict[tuple[int | None, int | None], tuple[bytes, int]] = {}
         self.published = 0
         self.dropped = 0
         self.size = 0
@@ -160,16 +145,28 @@ class Topics:
     def page(
         self, topic: Topic, version: int, epoch: str | None, most: int | None
     ) -> tuple[bytes, int]:
-        """Return the answer of *topic*; see `Topic.page`.
+        """Return the answer of *topic* for a client; see `Topic.page`.
+
+        *version* is the last version that the client has seen, and *epoch* the epoch of it.
 
         Only the topic that was read last keeps its answers for further clients, who are woken in
         one turn of the loop. Those of all topics would need more memory than the messages.
         """
         if topic is not self._last_read:
-            if self._last_read is not None:
-                self._last_read.forget_answers()
+            self._answers.clear()
             self._last_read = topic
-        return topic.page(version, epoch, most)
+        key = version if topic.knows(version, epoch) else None, most
+        found = self._answers.get(key)
+        if found is None:
+            if len(self._answers) > 1:  # room for one answer to polls and one to subscriptions
+                self._answers.clear()
+            found = self._answers[key] = topic.page(*key)
+        return found
+
+    def _forget_answers(self, topic: Topic) -> None:
+        if topic is self._last_read:
+            self._answers.clear()
+            self._last_read = None
 
     def publish(self, name: str, data: bytes, time: float = 0.0) -> Topic:
         """Append *data*, a JSON value, to the topic *name*; create the topic if it is missing.
@@ -182,6 +179,7 @@ class Topics:
         topic = self._by_name.get(name)
         if topic is None:
             topic = self._create(name)
+        self._forget_answers(topic)
         before = topic.size
         topic.append(data, time)
         self.size += topic.size - before
@@ -217,6 +215,7 @@ class Topics:
             self._kept.pop(topic.name, None)
 
     def _drop_oldest(self, topic: Topic) -> None:
+        self._forget_answers(topic)
         self.size -= topic.drop_oldest()
         self.dropped += 1
 
@@ -224,8 +223,7 @@ class Topics:
         """Remove the topic *name* and its messages; return it, or None if it does not exist."""
         topic = self._by_name.pop(name, None)
         if topic is not None:
-            if topic is self._last_read:
-                self._last_read = None
+            self._forget_answers(topic)
             self._kept.pop(name, None)
             self.size -= topic.size
         return topic
