@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from math import ceil
 from typing import Any, Final
 
 from aiowheel._arguments import checked_int, safe_repr
@@ -106,6 +107,39 @@ def missing_partitions(found: Iterable[int], partitions: int) -> list[str]:
     return [
         f"partition {part} is missing in aiowheel_parts: no process owns it" for part in missing
     ]
+
+
+def distributed(
+    parts: Sequence[Sequence[Any]], members: int, owner: str, now_us: int, give_up: Collection[int]
+) -> tuple[dict[int, int], int, int | None, list[int]]:
+    """Return the partitions of *owner* after its renewal; see `Store.renew`.
+
+    Args:
+        parts: Number, owner, epoch and end of the lease of each partition.
+        members: The number of owners, with this one.
+        owner: The owner that renews.
+        now_us: The store's time.
+        give_up: The partitions that it releases.
+
+    Returns:
+        The first three fields after the clock of `Leased`, and the partitions that are gained.
+    """
+    share = ceil(len(parts) / members)
+    epochs: dict[int, int] = {
+        part: epoch for part, other, epoch, _ in parts if other == owner and part not in give_up
+    }
+    gained: list[int] = []
+    expiry: int | None = None
+    for part, other, epoch, until_us in parts:
+        if other == owner:
+            continue
+        is_free = (not other or until_us < now_us) and part not in give_up
+        if is_free and len(epochs) < share:
+            epochs[part] = epoch + 1
+            gained.append(part)
+        elif other:
+            expiry = until_us if expiry is None else min(expiry, until_us)
+    return epochs, share, expiry, gained
 
 
 def is_acknowledgement(settle: Settle) -> bool:

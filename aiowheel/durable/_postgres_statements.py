@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from math import ceil
 from operator import itemgetter
 from typing import Any, Final
 
 from aiowheel.durable._databases import (
     batches_of,
     checked_tables,
+    distributed,
     is_acknowledgement,
     missing_parts,
 )
@@ -537,7 +537,6 @@ async def renew(
         owner,
         until_us,
     )
-    share = ceil(len(parts) / members)
     if give_up:
         await connection.execute(
             "UPDATE aiowheel_parts SET owner = '', until_us = 0, horizon_us = 0 "
@@ -546,19 +545,7 @@ async def renew(
             list(give_up),
         )
         await connection.execute("SELECT pg_notify('aiowheel_timers', '')")
-    epochs: dict[int, int] = {
-        part: epoch for part, other, epoch, _ in parts if other == owner and part not in give_up
-    }
-    gained: list[int] = []
-    expiry: int | None = None
-    for part, other, epoch, other_until_us in parts:
-        if other == owner:
-            continue
-        if (not other or other_until_us < now) and len(epochs) < share:
-            epochs[part] = epoch + 1
-            gained.append(part)
-        elif other:
-            expiry = other_until_us if expiry is None else min(expiry, other_until_us)
+    epochs, share, expiry, gained = distributed(parts, members, owner, now, give_up)
     if gained:
         await connection.execute(
             "DELETE FROM aiowheel_inbox WHERE part = ANY($1::integer[])", gained

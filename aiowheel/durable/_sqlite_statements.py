@@ -8,13 +8,13 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import chain, takewhile
-from math import ceil
 from operator import itemgetter
 from typing import Any, Final
 
 from aiowheel.durable._databases import (
     batches_of,
     checked_tables,
+    distributed,
     is_acknowledgement,
     missing_parts,
 )
@@ -467,18 +467,9 @@ def renew(
         )
     (members,) = execute("SELECT count(*) FROM aiowheel_members").fetchone()
     parts = execute("SELECT part, owner, epoch, until_us FROM aiowheel_parts").fetchall()
-    share = ceil(len(parts) / members)
-    epochs = {part: epoch for part, other, epoch, _ in parts if other == owner}
-    expiry: int | None = None
-    for part, other, epoch, other_until_us in parts:
-        if other == owner:
-            continue
-        is_free = not other or other_until_us < now_us
-        if is_free and part not in give_up and len(epochs) < share:
-            epochs[part] = epoch + 1
-            execute("DELETE FROM aiowheel_inbox WHERE part = ?", (part,))
-        elif other:
-            expiry = other_until_us if expiry is None else min(expiry, other_until_us)
+    epochs, share, expiry, gained = distributed(parts, members, owner, now_us, give_up)
+    for part in gained:
+        execute("DELETE FROM aiowheel_inbox WHERE part = ?", (part,))
     connection.executemany(
         "UPDATE aiowheel_parts SET owner = ?, epoch = ?, until_us = ?, horizon_us = ? "
         "WHERE part = ?",
