@@ -26,6 +26,7 @@ from aiowheel.dashboard._sample import Sampler, named
 from aiowheel.dashboard._viewers import Viewers
 from aiowheel.dashboard._waiting import Json
 from aiowheel.errors import BadInputError
+from aiowheel.integrations._hangup import disconnected
 from aiowheel.integrations._stop_signals import signal_listener
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Timer
@@ -230,7 +231,7 @@ class Dashboard:
             await _end_stream(send)
             return
         sending = asyncio.create_task(self._send_snapshots(process, send))
-        leaving = asyncio.create_task(_disconnected(receive))
+        leaving = asyncio.create_task(disconnected(receive))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -364,11 +365,6 @@ def _parameter(scope: Scope, name: str) -> str | None:
 
 def _as_bytes(value: Json) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _begin_stream(send: Send) -> None:

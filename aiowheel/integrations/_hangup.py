@@ -7,21 +7,22 @@ task of the request waits for the disconnect, and the result interrupts it.
 from __future__ import annotations
 
 from asyncio import CancelledError, Future, current_task
-from collections.abc import Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from starlette.types import Receive
 
 
-async def done_before(waiter: Future[Any], hangup: Coroutine[Any, Any, object]) -> bool:
-    """Return whether *waiter* was done before *hangup* ended; cancel the other one.
+async def done_before_disconnect(waiter: Future[Any], receive: Receive) -> bool:
+    """Return whether *waiter* was done before the client disconnected; otherwise cancel it.
 
-    Cancelling this call cancels both.
+    Cancelling this call cancels *waiter* as well.
 
     Args:
         waiter: The future that a purgatory returned.
-        hangup: Ends when the client has disconnected; runs in the calling task.
+        receive: The `receive` of the request, whose body is discarded.
     """
     if waiter.done():
-        hangup.close()
         return True
     listener = current_task()
     assert listener is not None
@@ -30,7 +31,7 @@ async def done_before(waiter: Future[Any], hangup: Coroutine[Any, Any, object]) 
 
     def interrupt(_: Future[Any]) -> None:
         nonlocal interrupted
-        # The hangup may have ended in the same loop iteration: a callback that the loop has
+        # The client may have disconnected in the same loop iteration: a callback that the loop has
         # already scheduled cannot be removed.
         if listener is not None:
             interrupted = True
@@ -38,7 +39,7 @@ async def done_before(waiter: Future[Any], hangup: Coroutine[Any, Any, object]) 
 
     waiter.add_done_callback(interrupt)
     try:
-        await hangup
+        await disconnected(receive)
     except CancelledError:
         # The task may also have been cancelled from outside in the same loop iteration.
         if not interrupted or listener.cancelling() > cancelling + 1:
@@ -51,3 +52,9 @@ async def done_before(waiter: Future[Any], hangup: Coroutine[Any, Any, object]) 
         done = waiter.done()
         waiter.cancel()
     return done
+
+
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client has disconnected; discard everything that it sends until then."""
+    while not (await receive())["type"].endswith(".disconnect"):
+        pass

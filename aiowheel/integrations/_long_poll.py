@@ -8,11 +8,10 @@ from typing import Any, overload
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.types import Receive
 
 from aiowheel._types import Delay
 from aiowheel.integrations._exchange import Exchange
-from aiowheel.integrations._hangup import done_before
+from aiowheel.integrations._hangup import done_before_disconnect
 from aiowheel.integrations._jitter import spread
 from aiowheel.integrations._poll import Poll
 from aiowheel.purgatory import Purgatory
@@ -175,9 +174,4 @@ class _Exchange(Exchange[Response]):
 
     async def ended(self, watch: Callable[[], Future[object]]) -> Future[object] | None:
         waiter = watch()
-        return waiter if await done_before(waiter, _hang_up(self._request.receive)) else None
-
-
-async def _hang_up(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass  # discards the rest of the body
+        return waiter if await done_before_disconnect(waiter, self._request.receive) else None

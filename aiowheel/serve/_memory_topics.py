@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from asyncio import Future
 
 from aiowheel.purgatory import Purgatory
 from aiowheel.serve._expiry import TopicExpiry
@@ -55,7 +55,7 @@ class MemoryTopics:
         text, version = self.topics.page(topic, has.version, has.epoch, most)
         return News(text, Seen(version, topic.epoch), None if is_new else has.version + 1)
 
-    def wait(self, name: str, threshold: int, seconds: float) -> Awaitable[bool]:
+    def wait(self, name: str, threshold: int, seconds: float) -> Future[bool]:
         """See `TopicStore`."""
         return self._purgatory.wait_until({name: threshold}, seconds)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from aiowheel.integrations._hangup import done_before_disconnect
 from aiowheel.purgatory import Purgatory
 from aiowheel.serve._access import Access
 from aiowheel.serve._limits import Limits
@@ -17,7 +18,6 @@ from aiowheel.serve._parameters import (
 )
 from aiowheel.serve._refusal import SHUTTING_DOWN, Refusal
 from aiowheel.serve._topic_store import TopicStore
-from aiowheel.serve._wait import done_before_disconnect
 from aiowheel.serve._waiters import Waiters, retry_after
 
 PURGATORY = "topics"

@@ -8,11 +8,11 @@ from contextlib import aclosing, suppress
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from aiowheel.errors import StoreUnavailableError
+from aiowheel.integrations._hangup import disconnected
 from aiowheel.serve._feed import feed
 from aiowheel.serve._parameters import Seen, checked_query, seen, topic_name
 from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._service import Service
-from aiowheel.serve._wait import disconnected
 
 HEARTBEAT = '{"heartbeat":true}'
 

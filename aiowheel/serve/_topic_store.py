@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from asyncio import Future
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -101,7 +101,7 @@ class TopicStore(Protocol):
         """
         ...
 
-    def wait(self, name: str, threshold: int, seconds: float) -> Awaitable[bool]:
+    def wait(self, name: str, threshold: int, seconds: float) -> Future[bool]:
         """Wait for messages above a `News.threshold`; the result is False on a timeout.
 
         The wait is registered before this call returns. It may complete although the topic has no

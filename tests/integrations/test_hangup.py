@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("starlette")
 
 from aiowheel import Purgatory, Timer
-from aiowheel.serve._wait import done_before_disconnect
+from aiowheel.integrations._hangup import done_before_disconnect
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
