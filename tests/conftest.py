@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,26 @@ def short_path() -> Iterator[Path]:
     place = "/tmp" if os.name == "posix" else None
     with tempfile.TemporaryDirectory(prefix="aiowheel-", dir=place) as name:
         yield Path(name)
+
+
+@pytest.fixture
+def no_gc() -> Iterator[None]:
+    """Switch the cyclic garbage collector off: the last reference frees an object."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
+    """Let the loop run until a condition holds; pytest's timeout is the limit."""
+
+    async def turn(condition: Callable[[], object]) -> None:
+        while not condition():  # noqa: ASYNC110 - the condition sets no event
+            await asyncio.sleep(0)
+
+    return turn
 
 
 _small_disk: list[Callable[[], None]] = []  # functions that end the small disk

@@ -1,7 +1,6 @@
 """The limits and the heartbeat of one connection, their times, and the cost of a touch."""
 
 import asyncio
-import gc
 import math
 import tracemalloc
 import weakref
@@ -157,6 +156,7 @@ def test_the_limit_callback_may_touch_the_watch(manual_timer: ManualTimer) -> No
     assert len(manual_timer) == 0
 
 
+@pytest.mark.usefixtures("no_gc")
 @pytest.mark.parametrize("how", ["closed", "exceeded"])
 def test_the_owner_of_a_closed_watch_is_freed_at_once(manual_timer: ManualTimer, how: str) -> None:
     """A closed watch drops its reference to the owner's methods."""
@@ -172,17 +172,13 @@ def test_the_owner_of_a_closed_watch_is_freed_at_once(manual_timer: ManualTimer,
 
     owner = Owner()
     reference = weakref.ref(owner)
-    gc.disable()
-    try:
-        if how == "closed":
-            owner.watch.close()
-            owner.beat.close()
-        else:
-            manual_timer.advance(100)
-        del owner
-        assert reference() is None
-    finally:
-        gc.enable()
+    if how == "closed":
+        owner.watch.close()
+        owner.beat.close()
+    else:
+        manual_timer.advance(100)
+    del owner
+    assert reference() is None
 
 
 def test_a_touch_makes_no_timer(manual_timer: ManualTimer, notes: Notes) -> None:

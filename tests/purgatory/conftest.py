@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,6 @@ from aiowheel import ManualTimer, Purgatory, Timer
 # `examples.broker` is imported from the checkout, which comes last on the path because the build
 # under test may be elsewhere.
 sys.path.append(str(Path(__file__).parent.parent.parent))
-
-Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 
 @pytest.fixture
@@ -45,14 +43,3 @@ async def error_reports() -> AsyncIterator[list[dict[str, object]]]:
     loop.set_exception_handler(lambda _, context: heard.append(context))
     yield heard
     loop.set_exception_handler(None)
-
-
-@pytest.fixture
-def until() -> Until:
-    """Let the loop run until a condition holds; pytest's timeout is the limit."""
-
-    async def turn(condition: Callable[[], object]) -> None:
-        while not condition():  # noqa: ASYNC110 - the condition sets no event
-            await asyncio.sleep(0)
-
-    return turn

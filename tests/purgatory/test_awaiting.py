@@ -234,6 +234,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.usefixtures("no_gc")
 @pytest.mark.realtime
 @pytest.mark.parametrize("stop", WAYS)
 async def test_a_stopped_wait_leaves_nothing(
@@ -243,22 +244,17 @@ async def test_a_stopped_wait_leaves_nothing(
     stop: Callable[[Awaitable[str]], Coroutine[Any, Any, None]],
 ) -> None:
     """No operation, link, timeout or reference stays, without the collector; nothing is logged."""
-    gc.collect()
-    gc.disable()
-    try:
-        gate = Gate()
-        remains = weakref.ref(gate)
+    gate = Gate()
+    remains = weakref.ref(gate)
 
-        await stop(running.watch(gate, ["a", "b"]))
+    await stop(running.watch(gate, ["a", "b"]))
 
-        assert counts(running) == NOTHING
-        assert (gate.outcome, gate.completions) == (Outcome.CANCELLED, 0)
-        del gate
-        await asyncio.sleep(0)
-        if stop not in (task_group, gather, timeout_of_asyncio, timeout_of_aiowheel):
-            assert remains() is None
-    finally:
-        gc.enable()
+    assert counts(running) == NOTHING
+    assert (gate.outcome, gate.completions) == (Outcome.CANCELLED, 0)
+    del gate
+    await asyncio.sleep(0)
+    if stop not in (task_group, gather, timeout_of_asyncio, timeout_of_aiowheel):
+        assert remains() is None
     gc.collect()
     assert remains() is None
     assert error_reports == []

@@ -4,7 +4,6 @@ import gc
 import random
 import sys
 import weakref
-from collections.abc import Iterator
 
 import pytest
 
@@ -30,15 +29,6 @@ class Carrier(DelayedOperation[Payload]):
     def try_complete(self) -> bool:
         """Return whether it is open."""
         return self.open
-
-
-@pytest.fixture
-def _uncollected() -> Iterator[None]:
-    """Switch the cyclic collector off: the last reference frees an object."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def test_operations_take_weak_references() -> None:
@@ -79,7 +69,7 @@ def test_an_operation_with_slots_has_no_dictionary() -> None:
     assert purgatory.check_and_complete("a") == 1
 
 
-@pytest.mark.usefixtures("_uncollected")
+@pytest.mark.usefixtures("no_gc")
 @pytest.mark.parametrize("way", ["check", "force", "timeout", "cancel", "cancel for key", "full"])
 def test_whatever_ends_an_operation_frees_its_payload(way: str) -> None:
     """The payload is freed at once and under all keys, without the cyclic collector."""
@@ -113,7 +103,7 @@ def test_whatever_ends_an_operation_frees_its_payload(way: str) -> None:
     assert remains() is None
 
 
-@pytest.mark.usefixtures("_uncollected")
+@pytest.mark.usefixtures("no_gc")
 def test_payloads_completed_through_one_key_are_not_kept_by_the_others() -> None:
     """The second and third key are never checked."""
     purgatory = Purgatory(timer=ManualTimer())
@@ -134,7 +124,7 @@ def test_payloads_completed_through_one_key_are_not_kept_by_the_others() -> None
     assert {payload() for payload in payloads} == {None}
 
 
-@pytest.mark.usefixtures("_uncollected")
+@pytest.mark.usefixtures("no_gc")
 def test_a_class_of_operations_is_freed_after_the_last_of_them() -> None:
     """Such a class may be defined in a function and refer to the variables of the function."""
 
@@ -208,7 +198,7 @@ def test_a_failed_operation_frees_its_payload_with_its_report() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_uncollected")
+@pytest.mark.usefixtures("no_gc")
 def test_many_on_three_keys_leave_nothing() -> None:
     """They complete in random order without a purge; all allocated memory is free again."""
     count = 30_000

@@ -2,12 +2,11 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from selectors import SelectorKey, SelectSelector
 
 import pytest
 
-Until = Callable[[Callable[[], object]], Awaitable[None]]
 Step = Callable[[float], None]
 
 
@@ -56,14 +55,3 @@ def step(clock_loop: ClockLoop) -> Step:
         clock_loop.clock.now += seconds
 
     return by
-
-
-@pytest.fixture
-def until() -> Until:
-    """Let the loop run until a condition holds; pytest's timeout is the limit."""
-
-    async def turn(condition: Callable[[], object]) -> None:
-        while not condition():  # noqa: ASYNC110 - the condition sets no event
-            await asyncio.sleep(0)
-
-    return turn

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import weakref
-from collections.abc import Iterator
 from contextvars import Context, ContextVar, copy_context
 
 import pytest
@@ -15,15 +14,6 @@ REQUEST: ContextVar[object] = ContextVar("REQUEST", default=None)
 
 class Request:
     """The value of a context variable, which must not stay alive for long."""
-
-
-@pytest.fixture
-def no_gc() -> Iterator[None]:
-    """Switch the cyclic garbage collector off."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def test_the_callers_context_is_captured() -> None:

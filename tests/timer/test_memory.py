@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import Context
 
 import psutil
@@ -22,15 +22,6 @@ class Connection:
 
     def abort(self, *args: object) -> None:
         """Do nothing; the timer calls this method."""
-
-
-@pytest.fixture
-def no_gc() -> Iterator[None]:
-    """Switch the cyclic garbage collector off: only reference counts free objects."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def arm(timer: Timer, *, as_argument: bool) -> tuple[TimerHandle, weakref.ref[Connection]]:

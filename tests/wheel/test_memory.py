@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import psutil
 import pytest
@@ -26,15 +26,6 @@ def schedule_watched(wheel: TimingWheel, deadline: int) -> list[weakref.ref[Payl
     for payload in payloads:
         wheel.schedule(deadline, payload)
     return [weakref.ref(payload) for payload in payloads]
-
-
-@pytest.fixture
-def no_gc() -> Iterator[None]:
-    """Switch the cyclic collector off: only reference counts free objects."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 DROP_A_CHAIN = """
