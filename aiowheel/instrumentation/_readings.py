@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from aiowheel._arguments import checked_str, safe_repr
 from aiowheel.durable import DurableStatistics, DurableTimers
@@ -76,7 +76,7 @@ def _distribution(field: str, name: str, text: str) -> Distribution:
     return Distribution(name, text, read)
 
 
-TIMER_NUMBERS: Sequence[Number] = (
+_TIMER_NUMBERS: Sequence[Number] = (
     _number("pending", "Pending deadlines.", monotonic=False),
     _number("scheduled", "Deadlines armed."),
     _number("fired", "Deadlines fired."),
@@ -86,10 +86,10 @@ TIMER_NUMBERS: Sequence[Number] = (
     _number("cascaded", "Deadlines moved to a finer level of the wheel."),
     _number("callback_errors", "Callbacks that raised."),
 )
-TIMER_DISTRIBUTIONS: Sequence[Distribution] = (
+_TIMER_DISTRIBUTIONS: Sequence[Distribution] = (
     _distribution("lateness", "lateness_seconds", "Fired minus deadline."),
 )
-PURGATORY_NUMBERS: Sequence[Number] = (
+_PURGATORY_NUMBERS: Sequence[Number] = (
     _number("pending", "Pending operations.", monotonic=False),
     _number("watched", "Links between pending operations and keys.", monotonic=False),
     _number("keys", "Keys with at least one link.", monotonic=False),
@@ -101,11 +101,11 @@ PURGATORY_NUMBERS: Sequence[Number] = (
     _number("checks", "Checks of an operation's condition."),
     _number("purges", "Purges of the watch lists."),
 )
-PURGATORY_DISTRIBUTIONS: Sequence[Distribution] = (
+_PURGATORY_DISTRIBUTIONS: Sequence[Distribution] = (
     _distribution("lateness", "lateness_seconds", "Expired minus deadline."),
     _distribution("durations", "duration_seconds", "Completed minus created."),
 )
-SHARED_NUMBERS: Sequence[Number] = (
+_SHARED_NUMBERS: Sequence[Number] = (
     _number("keys", "Keys whose values this process keeps up to date.", monotonic=False),
     _number("waiting", "Pending waits for counters.", monotonic=False),
     _number("publishes", "Calls of advance and check_and_complete."),
@@ -117,7 +117,7 @@ SHARED_NUMBERS: Sequence[Number] = (
     _number("epochs", "Times that the store had lost its history."),
 )
 
-DURABLE_NUMBERS: Sequence[Number] = (
+_DURABLE_NUMBERS: Sequence[Number] = (
     _number("resident", "Timers in memory that have not begun to fire.", monotonic=False),
     _number("ready", "Timers in memory that are due.", monotonic=False),
     _number("in_flight", "Fires whose end is not committed.", monotonic=False),
@@ -136,10 +136,17 @@ DURABLE_NUMBERS: Sequence[Number] = (
     _number("lease_changes", "Partitions gained and lost."),
     _number("store_errors", "Calls of the store that failed."),
 )
-DURABLE_DISTRIBUTIONS: Sequence[Distribution] = (
+_DURABLE_DISTRIBUTIONS: Sequence[Distribution] = (
     _distribution("lateness", "lateness_seconds", "Begun minus due."),
     _distribution("commit_times", "commit_seconds", "Duration of a group commit."),
 )
+#: The numbers and the histograms of each kind of subject, by the prefix of their names.
+READINGS: Final[Mapping[str, tuple[Sequence[Number], Sequence[Distribution]]]] = {
+    "aiowheel_timer": (_TIMER_NUMBERS, _TIMER_DISTRIBUTIONS),
+    "aiowheel_durable": (_DURABLE_NUMBERS, _DURABLE_DISTRIBUTIONS),
+    "aiowheel_purgatory": (_PURGATORY_NUMBERS, _PURGATORY_DISTRIBUTIONS),
+    "aiowheel_shared": (_SHARED_NUMBERS, ()),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,20 +154,16 @@ class Subject:
     """One timer, purgatory, set of shared counters or `DurableTimers`, and its name in the metrics.
 
     Attributes:
-        prefix: `aiowheel_timer`, `aiowheel_purgatory`, `aiowheel_shared` or `aiowheel_durable`.
+        prefix: One of `READINGS`.
         label: The value of the label `name`.
         snapshot: Reads the statistics.
         closed: Returns whether the subject is closed; another subject can then take its name.
-        numbers: The numbers to report.
-        distributions: The histograms to report.
     """
 
     prefix: str
     label: str
     snapshot: Callable[[], Statistics]
     closed: Callable[[], bool]
-    numbers: Sequence[Number]
-    distributions: Sequence[Distribution]
 
     def read(self) -> Statistics | None:
         """Return a snapshot, or None for a timer that was not entered yet.
@@ -178,12 +181,7 @@ def timer_subject(timer: Timer, label: str) -> Subject:
     if not isinstance(timer, Timer):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
         raise TypeError(f"timer must be a Timer, got {safe_repr(timer)}")
     return Subject(
-        "aiowheel_timer",
-        checked_str("name", label),
-        timer.statistics,
-        lambda: timer.closed,
-        TIMER_NUMBERS,
-        TIMER_DISTRIBUTIONS,
+        "aiowheel_timer", checked_str("name", label), timer.statistics, lambda: timer.closed
     )
 
 
@@ -192,12 +190,7 @@ def purgatory_subject(purgatory: Purgatory) -> Subject:
     if not isinstance(purgatory, Purgatory):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
         raise TypeError(f"purgatory must be a Purgatory, got {safe_repr(purgatory)}")
     return Subject(
-        "aiowheel_purgatory",
-        purgatory.name,
-        purgatory.statistics,
-        lambda: purgatory.closed,
-        PURGATORY_NUMBERS,
-        PURGATORY_DISTRIBUTIONS,
+        "aiowheel_purgatory", purgatory.name, purgatory.statistics, lambda: purgatory.closed
     )
 
 
@@ -205,14 +198,7 @@ def shared_subject(shared: SharedCounters) -> Subject:
     """Return the subject of *shared*, with the name of its purgatory."""
     if not isinstance(shared, SharedCounters):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
         raise TypeError(f"shared must be a SharedCounters, got {safe_repr(shared)}")
-    return Subject(
-        "aiowheel_shared",
-        shared.name,
-        shared.statistics,
-        lambda: shared.closed,
-        SHARED_NUMBERS,
-        (),
-    )
+    return Subject("aiowheel_shared", shared.name, shared.statistics, lambda: shared.closed)
 
 
 def durable_subject(timers: DurableTimers, label: str) -> Subject:
@@ -220,12 +206,7 @@ def durable_subject(timers: DurableTimers, label: str) -> Subject:
     if not isinstance(timers, DurableTimers):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
         raise TypeError(f"timers must be a DurableTimers, got {safe_repr(timers)}")
     return Subject(
-        "aiowheel_durable",
-        checked_str("name", label),
-        timers.statistics,
-        lambda: timers.closed,
-        DURABLE_NUMBERS,
-        DURABLE_DISTRIBUTIONS,
+        "aiowheel_durable", checked_str("name", label), timers.statistics, lambda: timers.closed
     )
 
 

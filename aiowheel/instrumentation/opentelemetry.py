@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from aiowheel.durable import DurableTimers
 from aiowheel.errors import MissingExtraError
 from aiowheel.instrumentation._readings import (
+    READINGS,
     Distribution,
     Number,
     Subject,
@@ -94,16 +95,16 @@ def _observe(meter: Meter, subject: Subject) -> None:
 
 
 def _create_instruments(meter: Meter, subjects: list[Subject]) -> None:
-    subject = subjects[0]
-    prefix = subject.prefix.replace("_", ".")
-    for number in subject.numbers:
+    numbers, distributions = READINGS[subjects[0].prefix]
+    prefix = subjects[0].prefix.replace("_", ".")
+    for number in numbers:
         create = (
             meter.create_observable_counter
             if number.monotonic
             else meter.create_observable_up_down_counter
         )
         create(f"{prefix}.{number.name}", [_counting(subjects, number)], description=number.text)
-    for distribution in subject.distributions:
+    for distribution in distributions:
         meter.create_observable_gauge(
             f"{prefix}.{distribution.name.removesuffix('_seconds')}",
             [_quantiles(subjects, distribution)],

@@ -12,14 +12,7 @@ from itertools import groupby
 from aiowheel.durable import DurableTimers
 from aiowheel.errors import MissingExtraError
 from aiowheel.instrumentation._readings import (
-    DURABLE_DISTRIBUTIONS,
-    DURABLE_NUMBERS,
-    PURGATORY_DISTRIBUTIONS,
-    PURGATORY_NUMBERS,
-    SHARED_NUMBERS,
-    TIMER_DISTRIBUTIONS,
-    TIMER_NUMBERS,
-    Distribution,
+    READINGS,
     Number,
     Statistics,
     Subject,
@@ -95,27 +88,20 @@ class AiowheelCollector(Collector):
 
         A registry uses the names to select metrics, and to refuse a second collector.
         """
-        yield from _families("aiowheel_timer", TIMER_NUMBERS, TIMER_DISTRIBUTIONS, [])
-        yield from _families("aiowheel_durable", DURABLE_NUMBERS, DURABLE_DISTRIBUTIONS, [])
-        yield from _families("aiowheel_purgatory", PURGATORY_NUMBERS, PURGATORY_DISTRIBUTIONS, [])
-        yield from _families("aiowheel_shared", SHARED_NUMBERS, (), [])
+        for prefix in READINGS:
+            yield from _families(prefix, [])
 
     def collect(self) -> Iterator[Metric]:
         """Read every subject once. The registry calls this on each scrape."""
         in_order = sorted(self._subjects, key=lambda subject: subject.prefix)
         for prefix, subjects in groupby(in_order, key=lambda subject: subject.prefix):
-            alike = list(subjects)
-            readings = [(subject.label, subject.read()) for subject in alike]
+            readings = [(subject.label, subject.read()) for subject in subjects]
             snapshots = [(label, reading) for label, reading in readings if reading is not None]
-            yield from _families(prefix, alike[0].numbers, alike[0].distributions, snapshots)
+            yield from _families(prefix, snapshots)
 
 
-def _families(
-    prefix: str,
-    numbers: Sequence[Number],
-    distributions: Sequence[Distribution],
-    snapshots: Sequence[tuple[str, Statistics]],
-) -> Iterator[Metric]:
+def _families(prefix: str, snapshots: Sequence[tuple[str, Statistics]]) -> Iterator[Metric]:
+    numbers, distributions = READINGS[prefix]
     for number in numbers:
         family = _family(prefix, number)
         for label, snapshot in snapshots:
