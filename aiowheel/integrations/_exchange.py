@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from http import HTTPStatus
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
+from aiowheel._arguments import MOST, checked_int
 from aiowheel._callbacks import AWAIT_BEFORE, plain_callback
 from aiowheel.errors import BadInputError
 from aiowheel.integrations._poll import (
@@ -16,7 +17,6 @@ from aiowheel.integrations._poll import (
     Poll,
     called,
     check_purgatory,
-    check_retry_after,
 )
 from aiowheel.integrations._shared_poll import PollResult, SharedPoll
 from aiowheel.integrations._version import etag, seen_token, seen_version, version_of
@@ -51,10 +51,9 @@ class Exchange(ABC, Generic[R]):
     response_class: ClassVar[type[Any]]
 
     def __init__(self, render: Callable[[Any], R], retry_after: int) -> None:
-        check_retry_after(retry_after)
+        self._retry_after = checked_int("retry_after", retry_after, 0, MOST)
         plain_callback("render", render, AWAIT_BEFORE)
         self._render = render
-        self._retry_after = retry_after
 
     @abstractmethod
     def seen(self) -> tuple[str | None, str | None]:

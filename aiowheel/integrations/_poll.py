@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aiowheel._arguments import MOST, checked_int, checked_str, safe_repr
+from aiowheel._arguments import checked_str, safe_repr
 from aiowheel._callbacks import AWAIT_BEFORE, plain_callback, refuse_coroutine
 from aiowheel._types import Delay
 from aiowheel.errors import (
@@ -75,11 +75,6 @@ def check_purgatory(purgatory: object) -> None:
     """Raise an error if *purgatory* is not a purgatory."""
     if not isinstance(purgatory, Purgatory):
         raise TypeError(f"purgatory must be a Purgatory, got {safe_repr(purgatory)}")
-
-
-def check_retry_after(retry_after: object) -> None:
-    """Raise an error if *retry_after* is not a whole number of seconds, at least 0."""
-    checked_int("retry_after", retry_after, 0, MOST)
 
 
 def check_wheel(
