@@ -6,7 +6,7 @@ import os
 import statistics
 import sys
 import threading
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, fields
@@ -226,7 +226,7 @@ def batch_line(*, as_json: bool) -> ReportBatch:
     return print_batch
 
 
-class BatchTally:
+class BatchTally(ABC):
     """Totals over the micro-batches of one run, from Spark's progress reports.
 
     Args:
