@@ -85,7 +85,6 @@ class Runner:
         self._committer = committer
         self._counts = counts
         self._max_in_flight = max_in_flight
-        self.handlers: dict[str, Handler] = {}
         self.ready: deque[Entry] = deque()
         self.unsettled: dict[tuple[int, int], Fire] = {}
         self._busy: dict[int, int] = {}  # unsettled fires by partition
@@ -95,9 +94,11 @@ class Runner:
         self._idle = asyncio.Event()
         self._idle.set()
         self.closing = False
+        # Set by `DurableTimers` before the first call.
+        self.handlers: dict[str, Handler]
         self.window: Window
-        self.valid: Callable[[], bool] = lambda: False
-        self.renew_soon: Callable[[], None] = lambda: None
+        self.valid: Callable[[], bool]
+        self.renew_soon: Callable[[], None]
 
     # --- beginning ----------------------------------------------------------------------------
 
@@ -287,10 +288,10 @@ class Runner:
             self._forget(fire)
             if result == "done":
                 self._count(settle)
+                if settle.due_us is not None:
+                    self.window.put(settled_row(fire.row, settle, settle.due_us))
             elif fire.acknowledged:
                 self._counts.acknowledged += 1
-            if result == "done" and settle.due_us is not None:
-                self.window.put(settled_row(fire.row, settle, settle.due_us))
             return
         held = self.window.held.get(settle.part)
         if isinstance(result, BadRowError) and settle.error is not None:

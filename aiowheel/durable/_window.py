@@ -94,9 +94,9 @@ class Window:
         self._touched: dict[int, tuple[float, float]] = {}
         self._gone: set[int] = set()  # rows of which the store had no such version during the read
         #: Returns whether pages may be read; `DurableTimers` sets it to the leases' check.
-        self.may_read: Callable[[], bool] = lambda: True
+        self.may_read: Callable[[], bool]
         #: Returns whether there is room for another page; `DurableTimers` sets it to the runner's.
-        self.has_room: Callable[[], bool] = lambda: True
+        self.has_room: Callable[[], bool]
 
     # --- timers in memory ---------------------------------------------------------------------
 
