@@ -12,8 +12,7 @@ from typing import Any
 
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal
-from aiowheel.serve._topic_tables import GrowingTopic
-from aiowheel.serve._topics import OVERHEAD, too_many_topics
+from aiowheel.serve._topic_tables import GrowingTopic, Growth
 from aiowheel.shared import PostgresCounters
 
 _SLICE = 100  # messages that are read per query, to find those that must be dropped
@@ -81,58 +80,44 @@ class Append:
         total: Any,
     ) -> None:
         self._counters = counters
-        self._limits = limits
         self._connection = connection
         self._total = total
-        self._topics: dict[str, GrowingTopic] = {}
-        self._count: int = total["topics"]
-        self._size: int = total["size"]
-        self._dropped = 0
+        self._growth = Growth(limits, total["topics"], total["size"])
 
     async def run(self, messages: Sequence[tuple[str, bytes]]) -> list[tuple[str, int] | Refusal]:
         """Append messages; return for each its epoch and version, or the refusal."""
-        connection, total = self._connection, self._total
+        connection, total, growth = self._connection, self._total, self._growth
         change: int = total["change"]
         await self._find(list(dict.fromkeys(name for name, _ in messages)))
-        results: list[tuple[str, int] | Refusal] = []
-        rows: list[tuple[int, int, int, bytes]] = []
-        for name, data in messages:
-            topic = self._topics.get(name)
-            if topic is None:
-                results.append(too_many_topics(name, self._limits.topics))
-                continue
-            size = len(data) + OVERHEAD
-            topic.add(size)
-            self._size += size
-            rows.append((topic.key, topic.version, size, data))
-            results.append((topic.epoch, topic.version))
+        results, rows = growth.append(messages)
         await connection.execute(_ADD, *columns_of(rows, 4), total["now"])
         await self._trim()
-        states = [(each.key, each.version, each.kept, each.size) for each in self._topics.values()]
+        states = [(each.key, each.version, each.kept, each.size) for each in growth.topics.values()]
         await connection.execute(_SET, *columns_of(states, 4), change, total["now"])
         await self._make_room()
-        await connection.execute(_COUNT, self._count, self._size, len(rows), self._dropped)
-        await self._counters.raise_in(connection, dict.fromkeys(self._topics, change))
+        await connection.execute(_COUNT, growth.count, growth.size, len(rows), growth.dropped)
+        await self._counters.raise_in(connection, dict.fromkeys(growth.topics, change))
         return results
 
     async def _find(self, names: list[str]) -> None:
         """Read the topics, and create missing ones up to the limit of topics."""
+        growth = self._growth
         for row in await self._connection.fetch(_FOUND, names):
             key, name, *rest = row
-            self._topics[name] = GrowingTopic(key, *rest)
-        missing = [name for name in names if name not in self._topics]
-        missing = missing[: max(0, self._limits.topics - self._count)]
+            growth.topics[name] = GrowingTopic(key, *rest)
+        missing = [name for name in names if name not in growth.topics]
+        missing = missing[: max(0, growth.limits.topics - growth.count)]
         if missing:
             epochs = [secrets.token_hex(4) for _ in missing]
             for key, name, epoch in await self._connection.fetch(_MAKE, missing, epochs):
-                self._topics[name] = GrowingTopic(key, epoch, 0, 0, 0)
-            self._count += len(missing)
+                growth.topics[name] = GrowingTopic(key, epoch, 0, 0, 0)
+            growth.count += len(missing)
 
     async def _trim(self) -> None:
         """Drop the oldest messages of the topics above the limits per topic."""
-        limits = self._limits
+        growth, limits = self._growth, self._growth.limits
         large: dict[int, GrowingTopic] = {
-            each.key: each for each in self._topics.values() if each.is_too_large(limits)
+            each.key: each for each in growth.topics.values() if each.is_too_large(limits)
         }
         trimmed = list(large.values())
         while large:
@@ -143,14 +128,10 @@ class Append:
             rows = await self._connection.fetch(_SIZES, *columns_of(wanted, 3))
             for key in large.keys() - {row["topic"] for row in rows}:
                 topic = large[key]  # another program has deleted its messages
-                self._size -= topic.size
+                growth.size -= topic.size
                 topic.kept = topic.size = 0
             for key, version, size in rows:
-                topic = large[key]
-                if topic.is_too_large(limits):
-                    topic.drop(version, size)
-                    self._dropped += 1
-                    self._size -= size
+                growth.trim(large[key], [(version, size)])
             large = {key: each for key, each in large.items() if each.is_too_large(limits)}
         if trimmed:
             last = [(each.key, each.dropped_to) for each in trimmed]
@@ -158,23 +139,17 @@ class Append:
 
     async def _make_room(self) -> None:
         """Drop messages of the topics with the oldest last publish, down to the limit of bytes."""
-        most = self._limits.kept_bytes_in_all
-        while self._size > most:
+        growth = self._growth
+        while growth.size > growth.limits.kept_bytes_in_all:
             topics = await self._connection.fetch(_LONGEST_AGO)
             if len(topics) < 2:
                 return
-            key = topics[0]["id"]
-            dropped, size, last = 0, 0, 0
-            for _, version, each in await self._connection.fetch(_SIZES, [key], [0], [_SLICE]):
-                if self._size - size <= most:
-                    break
-                dropped, size, last = dropped + 1, size + each, version
-            if not dropped:  # another program has deleted the messages
-                dropped, size = topics[0]["kept"], topics[0]["size"]
+            key, kept, size = topics[0]
+            rows = await self._connection.fetch(_SIZES, [key], [0], [_SLICE])
+            oldest = [(version, each) for _, version, each in rows]
+            dropped, size, last = growth.make_room(kept, size, oldest)
             await self._connection.execute(_DROP, [key], [last])
             await self._connection.execute(_SHRINK, key, dropped, size)
-            self._dropped += dropped
-            self._size -= size
 
 
 def columns_of(rows: Sequence[tuple[object, ...]], count: int) -> list[list[object]]:

@@ -14,7 +14,7 @@ the other processes have seen, and above those of a history that is lost later.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from aiowheel.errors import StoreUnavailableError
@@ -22,7 +22,7 @@ from aiowheel.serve._limits import Limits
 from aiowheel.serve._parameters import Seen
 from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._topic_store import News, Totals, no_topic
-from aiowheel.serve._topics import answer, framed
+from aiowheel.serve._topics import OVERHEAD, answer, framed, too_many_topics
 from aiowheel.shared import CounterStore
 
 T = TypeVar("T")
@@ -92,6 +92,80 @@ class GrowingTopic:
         """Return whether the oldest message must be dropped; the last message is always kept."""
         is_full = self.kept > limits.kept_messages or self.size > limits.kept_bytes
         return is_full and self.kept > 1
+
+
+@dataclass(slots=True)
+class Growth:
+    """The topics to which one transaction appends messages, and the totals that it changes.
+
+    Attributes:
+        limits: Limits of topics, messages and bytes.
+        count: Number of existing topics.
+        size: Size of all kept messages, in bytes, with `OVERHEAD` for each.
+        topics: The topics of the transaction, by name.
+        dropped: Number of messages that the transaction drops.
+    """
+
+    limits: Limits
+    count: int
+    size: int
+    topics: dict[str, GrowingTopic] = field(default_factory=dict[str, GrowingTopic])
+    dropped: int = 0
+
+    def append(
+        self, messages: Sequence[tuple[str, bytes]]
+    ) -> tuple[list[tuple[str, int] | Refusal], list[tuple[int, int, int, bytes]]]:
+        """Append messages; those whose topic is not in `topics` are refused.
+
+        Returns:
+            The results of `TopicTables.append`; and topic, version, size and data of new messages.
+        """
+        results: list[tuple[str, int] | Refusal] = []
+        rows: list[tuple[int, int, int, bytes]] = []
+        for name, data in messages:
+            topic = self.topics.get(name)
+            if topic is None:
+                results.append(too_many_topics(name, self.limits.topics))
+                continue
+            size = len(data) + OVERHEAD
+            topic.add(size)
+            self.size += size
+            rows.append((topic.key, topic.version, size, data))
+            results.append((topic.epoch, topic.version))
+        return results, rows
+
+    def trim(self, topic: GrowingTopic, oldest: Iterable[tuple[int, int]]) -> None:
+        """Drop messages, given as version and size, while a topic is above its limits."""
+        for version, size in oldest:
+            if not topic.is_too_large(self.limits):
+                return
+            topic.drop(version, size)
+            self.dropped += 1
+            self.size -= size
+
+    def make_room(
+        self, kept: int, in_all: int, oldest: Iterable[tuple[int, int]]
+    ) -> tuple[int, int, int]:
+        """Drop the oldest messages of a topic until all topics are within the limit of bytes.
+
+        Args:
+            kept: Number of the topic's messages.
+            in_all: Their size.
+            oldest: Version and size of the oldest ones; none if another program has deleted them.
+
+        Returns:
+            Number and size of the dropped messages, and the version of the last one.
+        """
+        dropped, size, last = 0, 0, 0
+        for version, each in oldest:
+            if self.size - size <= self.limits.kept_bytes_in_all:
+                break
+            dropped, size, last = dropped + 1, size + each, version
+        if not dropped:
+            dropped, size = kept, in_all
+        self.dropped += dropped
+        self.size -= size
+        return dropped, size, last
 
 
 class Changes:
