@@ -52,9 +52,9 @@ class IdleProcessor(ShardProcessor[IdleShard]):
 
     def _emit(
         self,
-        key: Any,
+        number: int,
         shard: IdleShard,  # noqa: ARG002
         ends: list[Any],
     ) -> Frames:
         fires, keys = zip(*ends, strict=True)
-        yield pd.DataFrame({"fire": fires, "key": keys}).assign(shard=int(key[0]), taken=0)
+        yield pd.DataFrame({"fire": fires, "key": keys}).assign(shard=number, taken=0)

@@ -153,7 +153,7 @@ class MatchKeys(Stage):
 
     def _emit(
         self,
-        key: Any,  # noqa: ARG002
+        number: int,  # noqa: ARG002
         shard: Shard,  # noqa: ARG002
         ends: list[Ending],
     ) -> Frames:
@@ -200,10 +200,10 @@ class DecideOperations(Stage):
         if waiting:
             yield pd.DataFrame([(None, None, None, 0, len(waiting))], columns=[*_OUTCOME])
 
-    def _emit(self, key: Any, shard: Shard, ends: list[Ending]) -> Frames:
+    def _emit(self, number: int, shard: Shard, ends: list[Ending]) -> Frames:
         if shard.unmet and self._decided is not None:
             decisions = [(row.id, row.created) for row in shard.unmet]
-            self._decided.write(current_batch(), int(key[0]), decisions)
+            self._decided.write(current_batch(), number, decisions)
         yield pd.DataFrame(
             [
                 (row.id, row.outcome, key_of_hit(row.id, row.completed_by), row.at, 0)

@@ -71,10 +71,10 @@ class ShardProcessor(StatefulProcessor, Generic[ShardT]):
         timerValues: TimerValues,  # noqa: N803
     ) -> Frames:
         """Feed the shard's new rows, all of one micro-batch, and settle it."""
-        shard = self._loaded()
+        number, shard = int(key[0]), self._loaded()
         settled = frontier(int(timerValues.getCurrentWatermarkInMs()), self._unit)
-        yield from self._feed(int(key[0]), shard, rows, settled)
-        yield from self._settle(key, shard, timerValues)
+        yield from self._feed(number, shard, rows, settled)
+        yield from self._settle(number, shard, timerValues)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -83,7 +83,7 @@ class ShardProcessor(StatefulProcessor, Generic[ShardT]):
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002, N803
     ) -> Frames:
         """Settle a shard without new rows, because the watermark has moved."""
-        yield from self._settle(key, self._loaded(), timerValues)
+        yield from self._settle(int(key[0]), self._loaded(), timerValues)
 
     def close(self) -> None:
         """Clean up; Spark calls this at the end of a task."""
@@ -93,7 +93,7 @@ class ShardProcessor(StatefulProcessor, Generic[ShardT]):
         states = self._states.items()
         return self._load({name: state.get() for name, state in states if state.exists()})
 
-    def _settle(self, key: Any, shard: ShardT, times: TimerValues) -> Frames:
+    def _settle(self, number: int, shard: ShardT, times: TimerValues) -> Frames:
         watermark_ms = int(times.getCurrentWatermarkInMs())
         ends = shard.settle(frontier(watermark_ms, self._unit))
         for name, value in self._dump(shard).items():
@@ -103,7 +103,7 @@ class ShardProcessor(StatefulProcessor, Generic[ShardT]):
                 self._states[name].clear()
         self._wake_at(self._next_timer(shard, watermark_ms))
         if ends:
-            yield from self._emit(key, shard, ends)
+            yield from self._emit(number, shard, ends)
 
     def _wake_at(self, timer: int | None) -> None:
         """Make *timer* the only timer; an unchanged timer is not written again."""
@@ -139,8 +139,8 @@ class ShardProcessor(StatefulProcessor, Generic[ShardT]):
         """
 
     @abstractmethod
-    def _emit(self, key: Any, shard: ShardT, ends: list[Any]) -> Frames:
-        """Yield the output rows for *ends*, the result of `settle`."""
+    def _emit(self, number: int, shard: ShardT, ends: list[Any]) -> Frames:
+        """Yield the output rows for *ends*, the result of `settle` of the shard *number*."""
 
 
 def shard_of_key(shards: int) -> Column:
