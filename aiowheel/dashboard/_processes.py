@@ -69,14 +69,14 @@ class Processes:
         """
         if not self._snapshots:
             raise TimerClosedError("no process answers")
-        chosen = self._chosen(process)
-        snapshots = [self._snapshots[name] for name in chosen]
+        of_all = sorted(self._snapshots.items())
+        snapshots = [snapshot for name, snapshot in of_all if process in {"", name}]
         shown: Json = {"gone": process}
-        if len(snapshots) == 1 and (process or len(self._snapshots) == 1):
+        if len(snapshots) == 1 and (process or len(of_all) == 1):
             shown = snapshots[0]
         elif snapshots:
             shown = merged(snapshots)
-        processes = [_as_row(name, snapshot) for name, snapshot in sorted(self._snapshots.items())]
+        processes = [_as_row(name, snapshot) for name, snapshot in of_all]
         points = self.points(process, _POINTS)
         shown = {**shown, "points": points, "processes": processes}
         return json.dumps(shown, separators=(",", ":")).encode()
@@ -89,9 +89,6 @@ class Processes:
                 for second, point in points.items():
                     by_second.setdefault(second, []).append(point)
         return [summed(by_second[second]) for second in sorted(by_second)[-count:]]
-
-    def _chosen(self, process: str) -> list[str]:
-        return [name for name in sorted(self._snapshots) if process in {"", name}]
 
     async def _search(self) -> None:
         while True:
