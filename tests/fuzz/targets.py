@@ -50,7 +50,6 @@ class Target:
 
 
 _LOG = b'h - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 1 "-" "x"\n'
-_ZEEK = b"#separator \\x09\n#unset_field\t-\n#fields\tts\tid\n1\ta\n2\n3\t-\n4\tb\t\n#close\n"
 _POST = b"POST /topics/news HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nhi"
 _POLL = b"GET /topics/news?since=0&timeout=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _ABOUT = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"

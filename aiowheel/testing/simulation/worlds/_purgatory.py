@@ -89,7 +89,6 @@ class PurgatoryWorld(World):
         #: Checks that another thread or a later turn makes: the key and the number of flips before.
         self.later_checks: list[tuple[str, int]] = []
         self.failed = 0
-        self.depth = 0
 
     # --- the oracle -------------------------------------------------------------------------
 
