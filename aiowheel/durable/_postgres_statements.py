@@ -104,11 +104,9 @@ CREATE TABLE aiowheel_inbox (
 """
 _LOCK: Final = 0x61696F77  # advisory lock: one process at a time creates the tables
 
-_ROW: Final = (
-    "id, name, handler, part, due_us, gen, attempt, recurrence, first_due_us, fire_id, payload"
-)
-_T_ROW: Final = ", ".join(f"t.{column}" for column in _ROW.split(", "))
-_DEAD: Final = "id, name, handler, due_us, fire_id, attempts, died_us, error, payload"
+_ROW: Final = ", ".join(Row._fields)
+_T_ROW: Final = ", ".join(f"t.{column}" for column in Row._fields)
+_DEAD: Final = ", ".join(DeadLetter._fields)
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _INSERT: Final = (
     "INSERT INTO aiowheel_timers AS t "

@@ -82,10 +82,8 @@ CREATE TABLE aiowheel_members (owner TEXT PRIMARY KEY, until_us INTEGER NOT NULL
 CREATE TABLE aiowheel_inbox (seq INTEGER PRIMARY KEY, part INTEGER NOT NULL, timer INTEGER NOT NULL)
 """
 
-_ROW: Final = (
-    "id, name, handler, part, due_us, gen, attempt, recurrence, first_due_us, fire_id, payload"
-)
-_DEAD: Final = "id, name, handler, due_us, fire_id, attempts, died_us, error, payload"
+_ROW: Final = ", ".join(Row._fields)
+_DEAD: Final = ", ".join(DeadLetter._fields)
 _INSERT: Final = (
     "INSERT INTO aiowheel_timers (name, handler, part, due_us, gen, attempt, recurrence, payload) "
     "VALUES (?, ?, ?, ?, 1, 0, nullif(?, ''), ?) ON CONFLICT (name) DO NOTHING"
