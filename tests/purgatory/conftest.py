@@ -2,16 +2,36 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from aiowheel import ManualTimer, Purgatory, Timer
+from aiowheel import DelayedOperation, ManualTimer, Purgatory, Timer
 
 # `examples.broker` is imported from the checkout, which comes last on the path because the build
 # under test may be elsewhere.
 sys.path.append(str(Path(__file__).parent.parent.parent))
+
+
+class Gate(DelayedOperation[str]):
+    """An operation that completes once it is opened, and then runs a hook."""
+
+    def __init__(self, timeout: float | None = 30.0) -> None:
+        super().__init__(timeout)
+        self.open = False
+        self.ends = 0  # calls of `on_complete`
+        self.then: Callable[[], object] = int
+
+    def try_complete(self) -> bool:
+        """Return whether the gate is open."""
+        return self.open
+
+    def on_complete(self) -> str:
+        """Count the call, run the hook, return the outcome."""
+        self.ends += 1
+        self.then()
+        return self.outcome.name
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 
 import aiowheel
 from aiowheel import (
-    DelayedOperation,
     ForeignLoopError,
     ManualTimer,
     Outcome,
@@ -21,30 +20,13 @@ from aiowheel import (
     Timer,
     TimerClosedError,
 )
-from aiowheel._types import Delay
+
+from .conftest import Gate
 
 ErrorReports = list[dict[str, object]]
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 pytestmark = pytest.mark.both_loops
-
-
-class Gate(DelayedOperation[str]):
-    """An operation that completes once it is opened."""
-
-    def __init__(self, timeout: Delay | None = 30.0) -> None:
-        super().__init__(timeout)
-        self.open = False
-        self.completions = 0
-
-    def try_complete(self) -> bool:
-        """Return whether the gate is open."""
-        return self.open
-
-    def on_complete(self) -> str:
-        """Count the call and return the outcome."""
-        self.completions += 1
-        return self.outcome.name
 
 
 def counts(purgatory: Purgatory) -> tuple[int, int, int]:
@@ -127,7 +109,7 @@ async def test_cancelling_the_operation_cancels_its_awaiter(running: Purgatory) 
 
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert gate.completions == 0
+    assert gate.ends == 0
 
 
 # --- every way to stop waiting -------------------------------------------------------------------
@@ -250,7 +232,7 @@ async def test_a_stopped_wait_leaves_nothing(
     await stop(running.watch(gate, ["a", "b"]))
 
     assert counts(running) == NOTHING
-    assert (gate.outcome, gate.completions) == (Outcome.CANCELLED, 0)
+    assert (gate.outcome, gate.ends) == (Outcome.CANCELLED, 0)
     del gate
     await asyncio.sleep(0)
     if stop not in (task_group, gather, timeout_of_asyncio, timeout_of_aiowheel):
@@ -289,7 +271,7 @@ async def test_an_abandoned_operation_ends_by_its_timeout(
     await until(gate.is_completed)
     gc.collect()
 
-    assert (gate.outcome, gate.completions) == (Outcome.EXPIRED, 1)
+    assert (gate.outcome, gate.ends) == (Outcome.EXPIRED, 1)
     assert (counts(running), error_reports) == (NOTHING, [])
 
 
@@ -324,7 +306,7 @@ async def test_a_check_in_the_turn_of_the_cancellation_completes_nothing(
 
         assert not way(gate)
 
-        assert (gate.outcome, gate.completions) == (Outcome.CANCELLED, 0)
+        assert (gate.outcome, gate.ends) == (Outcome.CANCELLED, 0)
         with pytest.raises(asyncio.CancelledError):
             await task
 
@@ -349,7 +331,7 @@ async def test_a_cancellation_after_completion_leaves_the_result_with_the_operat
     task.cancel()
     await asyncio.wait([task])
 
-    assert (task.cancelled(), outcomes, gate.completions) == (True, [Outcome.COMPLETED], 1)
+    assert (task.cancelled(), outcomes, gate.ends) == (True, [Outcome.COMPLETED], 1)
 
 
 # --- failures ------------------------------------------------------------------------------------
@@ -548,7 +530,7 @@ async def test_a_future_that_the_caller_has_settled_keeps_its_result(running: Pu
     running.forget("c", error=LookupError)
 
     assert (await waiting, await until) == ("mine", False)
-    assert (gate.outcome, gate.completions) == (Outcome.COMPLETED, 1)
+    assert (gate.outcome, gate.ends) == (Outcome.COMPLETED, 1)
     assert counts(running) == NOTHING
 
 
@@ -580,7 +562,7 @@ async def test_closing_the_timer_raises_in_the_awaiting_task(error_reports: Erro
         with pytest.raises(TimerClosedError):
             await each
     assert counts(purgatory) == NOTHING
-    assert (gate.outcome, gate.completions) == (Outcome.CANCELLED, 0)
+    assert (gate.outcome, gate.ends) == (Outcome.CANCELLED, 0)
     with pytest.raises(TimerClosedError):
         purgatory.watch(Gate(), ["k"])
     await purgatory.aclose()

@@ -9,38 +9,19 @@ from typing import cast
 import pytest
 
 from aiowheel import (
-    DelayedOperation,
     ManualTimer,
     Outcome,
     Purgatory,
     PurgatoryClosedError,
     TimerClosedError,
 )
-from aiowheel._types import Delay, Drain
+from aiowheel._types import Drain
+
+from .conftest import Gate
 
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 pytestmark = pytest.mark.both_loops
-
-
-class Gate(DelayedOperation[str]):
-    """An operation that completes once it is opened, and then runs a hook."""
-
-    def __init__(self, timeout: Delay | None = 30.0) -> None:
-        super().__init__(timeout)
-        self.open = False
-        self.ends = 0
-        self.then: Callable[[], object] = int
-
-    def try_complete(self) -> bool:
-        """Return whether the gate is open."""
-        return self.open
-
-    def on_complete(self) -> str:
-        """Count the call, run the hook, return the outcome."""
-        self.ends += 1
-        self.then()
-        return self.outcome.name
 
 
 async def test_expire_expires_all_operations_now(running: Purgatory) -> None:

@@ -25,25 +25,9 @@ from aiowheel import (
 )
 from aiowheel.abc import FinishedOperation, Instrument
 
+from .conftest import Gate
+
 both_loops = pytest.mark.both_loops
-
-
-class Gate(DelayedOperation[str]):
-    """An operation that completes once it is opened, and then runs a hook."""
-
-    def __init__(self, timeout: float | None = 30.0) -> None:
-        super().__init__(timeout)
-        self.open = False
-        self.then: Callable[[], object] = int
-
-    def try_complete(self) -> bool:
-        """Return whether the gate is open."""
-        return self.open
-
-    def on_complete(self) -> str:
-        """Run the hook and return the outcome."""
-        self.then()
-        return self.outcome.name
 
 
 def watched(purgatory: Purgatory, *keys: object) -> Gate:
