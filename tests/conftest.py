@@ -150,6 +150,19 @@ def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
     return turn
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The address of a PostgreSQL server that runs during all tests."""
+    pytest.importorskip("asyncpg")
+    from benchmarks._postgres import PostgresMissingError, postgres_server
+
+    try:
+        with postgres_server() as address:
+            yield address
+    except PostgresMissingError as missing:
+        pytest.skip(str(missing))
+
+
 _small_disk: list[Callable[[], None]] = []  # functions that end the small disk
 
 

@@ -1,28 +1,15 @@
-"""A real PostgreSQL, and databases on it."""
+"""Databases on a real PostgreSQL."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from importlib import import_module
 from itertools import count
 from typing import Any
 
 import pytest
 
-from benchmarks._postgres import PostgresMissingError, postgres_server
-
 _numbers = count()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """The address of a server that runs during all tests."""
-    pytest.importorskip("asyncpg")
-    try:
-        with postgres_server() as address:
-            yield address
-    except PostgresMissingError as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 import aiowheel
 from aiowheel.loop import LoopHandle, WheelEventLoopMixin
-from benchmarks._postgres import PostgresMissingError, postgres_server
 
 Main = Callable[[], Coroutine[Any, Any, None]]
 
@@ -63,13 +62,3 @@ def _record_timers(loop: asyncio.AbstractEventLoop, names: set[str]) -> list[obj
 
 def _is_over(handle: object) -> bool:
     return isinstance(handle, LoopHandle) and (handle.cancelled() or handle.fired())
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """The address of a real PostgreSQL, which runs as long as the tests."""
-    try:
-        with postgres_server() as address:
-            yield address
-    except PostgresMissingError as missing:
-        pytest.skip(str(missing))

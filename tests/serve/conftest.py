@@ -25,7 +25,6 @@ pytest.importorskip("websockets")
 pytest.importorskip("prometheus_client")
 
 from aiowheel.serve import Limits, TopicApp
-from benchmarks._postgres import PostgresMissingError, postgres_server
 from benchmarks._redis import RedisMissingError, redis_server
 
 NUMBERS = itertools.count()
@@ -233,16 +232,6 @@ def empty_redis(redis: str) -> str:
     """The socket file of a Redis server without keys."""
     subprocess.run(["redis-cli", "-s", redis, "FLUSHALL"], check=True, capture_output=True)
     return redis
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """The address of a PostgreSQL server."""
-    try:
-        with postgres_server() as dsn:
-            yield dsn
-    except PostgresMissingError as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture
