@@ -106,10 +106,10 @@ class MemoryStore(Store):
 
     def clock_us(self) -> int:
         """Return the start of this store plus the loop's time since it was opened."""
-        origin = self._origin
-        if origin is None:
+        origin, loop = self._origin, self._loop
+        if origin is None or loop is None:
             return self._start_us
-        return self._start_us + round((asyncio.get_running_loop().time() - origin) * 1e6)
+        return self._start_us + round((loop.time() - origin) * 1e6)
 
     # --- faults -------------------------------------------------------------------------------
 

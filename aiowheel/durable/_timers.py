@@ -74,8 +74,8 @@ class DurableTimers:
     change timers return after the change is committed; calls that wait at the same time share a
     commit.
 
-    All calls but `handler` and `statistics` raise `ForeignLoopError` in another event loop or
-    thread than that of `async with`.
+    All calls but `handler`, `now` and `statistics` raise `ForeignLoopError` in another event loop
+    or thread than that of `async with`.
 
     A timer fires at least once, never early, and calls the handler that it names. A repeat has the
     same `Fire.id`. Several processes on one store share its partitions. If a process ends or
@@ -278,10 +278,13 @@ class DurableTimers:
             async with self._timer.move_on_after(seconds):
                 await wait()
 
-    def _check_caller(self) -> None:
-        """Check that this object is open and the caller runs in its loop."""
+    def _check_open(self) -> None:
         if self._state != "open":
             raise DurableTimersClosedError(f"{self!r} is not open: use it inside `async with`")
+
+    def _check_caller(self) -> None:
+        """Check that this object is open and the caller runs in its loop."""
+        self._check_open()
         check_loop("the durable timers belong", self._loop)
 
     # --- results of commits -------------------------------------------------------------------
@@ -642,7 +645,7 @@ class DurableTimers:
         Raises:
             DurableTimersClosedError: The durable timers are not open.
         """
-        self._check_caller()
+        self._check_open()
         return to_datetime(self._clock.now_us())
 
     def statistics(self) -> DurableStatistics:
