@@ -75,6 +75,8 @@ def _store_at(where: str, *, create: bool) -> Store:
 def _execute(where: str, operation: Operation) -> Result:
     async def execute(store: Store) -> Result:
         (result,) = await store.commit("", [operation])  # the owner of the partition is notified
+        if isinstance(result, Exception):
+            raise result
         return result
 
     return _with_store(where, execute)
@@ -239,8 +241,6 @@ def redrive(
       aiowheel durable redrive app.db 3
     """
     placed = _execute(store, Redrive(number))
-    if isinstance(placed, Exception):
-        raise placed
     if not isinstance(placed, Placed):
         raise BadInputError(f"ID must be the id of a dead letter, got {number}")
     if json:

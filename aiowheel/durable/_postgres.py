@@ -29,7 +29,6 @@ from aiowheel.durable._operations import (
     Operation,
     Placed,
     Put,
-    Redrive,
     Result,
     Row,
     Settle,
@@ -48,12 +47,15 @@ T = TypeVar("T")
 _PARTITIONS = 64
 _CHANNEL = "aiowheel_timers"
 _COMMAND_SECONDS = 10.0
+_HEARTBEAT_SECONDS = 5.0  # between two checks of the listening connection
+_LOCK_MS = 2000  #: how long a commit waits for timers that other transactions hold
+_BRIEF_LOCK_MS = 20  #: the same, for a commit that is divided then
 _SETTINGS = {
     "application_name": "aiowheel durable",
     # Each statement must see what was committed while it waited for a lock.
     "default_transaction_isolation": "read committed",
     "idle_in_transaction_session_timeout": "2000",
-    "lock_timeout": "2000",
+    "lock_timeout": f"{_LOCK_MS}",
     "jit": "off",  # it takes longer than each of these statements
 }
 _BAD_ROW = (
@@ -83,7 +85,7 @@ _RECONNECT_SECONDS = 0.5
 
 
 class _HeldError(StoreError):
-    """Another transaction holds a row for longer than `lock_timeout`."""
+    """Another transaction holds a row for longer than the connection's `lock_timeout`."""
 
 
 class PostgresStore(Store):
@@ -160,7 +162,12 @@ class PostgresStore(Store):
                     connection.add_termination_listener(partial(_set, lost))
                     await connection.add_listener(_CHANNEL, self._on_notification)
                     self._hint()  # notifications may have been lost before
-                    await lost.wait()
+                    while not lost.is_set():
+                        with suppress(TimeoutError):
+                            async with asyncio.timeout(_HEARTBEAT_SECONDS):
+                                await lost.wait()
+                        # A connection that a network has dropped is silent.
+                        await connection.execute("SELECT 1", timeout=_COMMAND_SECONDS)
                 finally:
                     connection.terminate()
             await asyncio.sleep(_RECONNECT_SECONDS)
@@ -172,61 +179,57 @@ class PostgresStore(Store):
 
     async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
         """Execute the operations in one transaction, without those on timers held elsewhere."""
-        if asyncio.get_running_loop().time() < self._apart_until:
-            held = await self._held(operations)
-        else:
+        until = asyncio.get_running_loop().time() + _LOCK_MS / 1000
+        if until - _LOCK_MS / 1000 >= self._apart_until:
             try:
                 return await self._commit(owner, operations)
             except _HeldError as error:
-                # Later commits look first: a settlement is sent again until the timer is free.
                 self._stay_apart()
                 if len(operations) == 1:
                     return [error]
-                held = await self._held(operations)
-                if not held:
-                    raise
-        return await self._commit_apart(owner, operations, held)
-
-    async def _held(self, operations: Sequence[Operation]) -> set[str]:
-        """Return the names of the operations' timers that other transactions hold."""
-        names = {each.name for each in operations if not isinstance(each, Redrive)}
-        held = await self._writer.run(partial(statements.held_elsewhere, names=list(names)))
-        if held:
-            self._stay_apart()
-        return held
+        return await self._commit_apart(owner, operations, until)
 
     def _stay_apart(self) -> None:
         self._apart_until = asyncio.get_running_loop().time() + _APART_SECONDS
 
     async def _commit_apart(
-        self, owner: str, operations: Sequence[Operation], held: set[str]
+        self, owner: str, operations: Sequence[Operation], until: float
     ) -> list[Result]:
-        """Commit while other transactions hold the timers of these names; no others fail.
+        """Commit in order, in as many transactions as isolate operations on held timers.
 
-        A settlement of such a timer fails at once, because its process sends it again. Other
-        operations wait for the timer, each in a commit of its own.
+        A settlement of a held timer fails at once, because its process sends it again. Other
+        operations wait for such timers, together until the loop's time *until*.
         """
-        is_free = [isinstance(each, Redrive) or each.name not in held for each in operations]
-        free = [each for each, is_one in zip(operations, is_free, strict=True) if is_one]
-        committed = iter(await self._commit(owner, free) if free else ())
-        results: list[Result] = []
-        for operation, is_one in zip(operations, is_free, strict=True):
-            if is_one:
-                results.append(next(committed))
-            elif isinstance(operation, Settle):
-                results.append(StoreError("PostgreSQL: another transaction holds the timer"))
-            else:
-                try:
-                    results += await self._commit(owner, [operation])
-                except (_HeldError, BadRowError) as error:  # the others are committed already
-                    results.append(error)
-        return results
+        try:
+            return await self._commit(owner, operations, lock_ms=_BRIEF_LOCK_MS)
+        except _HeldError:
+            self._stay_apart()
+            if len(operations) == 1:
+                return [await self._commit_held(owner, operations[0], until)]
+        except BadRowError as error:  # other operations may be committed already
+            if len(operations) == 1:
+                return [error]
+        middle = len(operations) // 2
+        first = await self._commit_apart(owner, operations[:middle], until)
+        return first + await self._commit_apart(owner, operations[middle:], until)
 
-    async def _commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
+    async def _commit_held(self, owner: str, operation: Operation, until: float) -> Result:
+        left_ms = round((until - asyncio.get_running_loop().time()) * 1000)
+        if isinstance(operation, Settle) or left_ms <= 0:
+            return StoreError("PostgreSQL: another transaction holds the timer")
+        try:
+            (result,) = await self._commit(owner, [operation], lock_ms=left_ms)
+        except (_HeldError, BadRowError) as error:
+            return error
+        return result
+
+    async def _commit(
+        self, owner: str, operations: Sequence[Operation], *, lock_ms: int = _LOCK_MS
+    ) -> list[Result]:
         """Execute the operations in one transaction; a list of plain puts takes one statement."""
         puts = statements.as_puts(operations)
         if puts is not None:
-            return await self._writer.run(partial(self._put_alone, owner, puts))
+            return await self._writer.run(partial(self._put_alone, owner, puts), lock_ms)
 
         async def execute(connection: Any) -> list[Result]:
             statement = statements.Statements(connection, owner, self.partitions)
@@ -235,7 +238,7 @@ class PostgresStore(Store):
             await statement.leave()
             return results
 
-        return await self._write(execute)
+        return await self._write(execute, lock_ms)
 
     async def _put_alone(self, owner: str, puts: list[Put], connection: Any) -> list[Result]:
         put_alone = partial(statements.put_alone, connection, owner, self.partitions, puts)
@@ -267,12 +270,12 @@ class PostgresStore(Store):
         """Take the changes."""
         return await self._write(lambda connection: statements.changes(connection, owner))
 
-    async def _write(self, execute: Callable[[Any], Awaitable[T]]) -> T:
+    async def _write(self, execute: Callable[[Any], Awaitable[T]], lock_ms: int = _LOCK_MS) -> T:
         async def transaction(connection: Any) -> T:
             async with connection.transaction():
                 return await execute(connection)
 
-        return await self._writer.run(transaction)
+        return await self._writer.run(transaction, lock_ms)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -359,28 +362,34 @@ class _Connection:
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
         self._connection: Any = None
+        self._lock_ms = _LOCK_MS  # the connection's `lock_timeout`
         self._lock = asyncio.Lock()
 
-    async def run(self, call: Callable[[Any], Awaitable[T]]) -> T:
-        """Run *call* with the connection.
+    async def run(self, call: Callable[[Any], Awaitable[T]], lock_ms: int = _LOCK_MS) -> T:
+        """Run *call* with the connection, whose statements wait *lock_ms* for a lock.
 
         Raises:
+            _HeldError: Another transaction has held a row for longer.
             BadRowError: The server or the driver refuses a value.
             StoreError: The server cannot be used.
         """
         async with self._lock:
             for remaining in reversed(range(_TRIES)):
                 try:
-                    return await self._run(call)
+                    return await self._run(call, lock_ms)
                 except _TRY_AGAIN as error:
                     if not remaining:
                         raise StoreError(f"PostgreSQL: {error}") from error
         raise AssertionError("the last try returns or raises")
 
-    async def _run(self, call: Callable[[Any], Awaitable[T]]) -> T:
+    async def _run(self, call: Callable[[Any], Awaitable[T]], lock_ms: int) -> T:
         try:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await self._connect()
+                self._lock_ms = _LOCK_MS
+            if lock_ms != self._lock_ms:
+                await self._connection.execute(f"SET lock_timeout = {lock_ms}")
+                self._lock_ms = lock_ms
             return await call(self._connection)
         except (*_TRY_AGAIN, StoreError):
             raise
@@ -403,7 +412,7 @@ class _Connection:
                 command_timeout=_COMMAND_SECONDS,
                 server_settings=_SETTINGS,
             )
-        except asyncpg.InterfaceError:  # an option in the DSN
+        except (asyncpg.InterfaceError, OSError):  # an option in the DSN; a certificate
             raise
         except (ValueError, OverflowError):  # the second for a port beyond 65,535
             raise StoreError(MALFORMED_DSN) from None

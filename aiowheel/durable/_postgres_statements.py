@@ -497,18 +497,6 @@ async def put_alone(
     return [_placed(put, found.get(put.name)) for put in puts]
 
 
-async def held_elsewhere(connection: Any, names: list[str]) -> set[str]:
-    """Return which of these timers another transaction holds."""
-    records = await connection.fetch(
-        "WITH free AS MATERIALIZED (SELECT name FROM aiowheel_timers "
-        "WHERE name = ANY($1::text[]) FOR UPDATE SKIP LOCKED) "
-        "SELECT name FROM aiowheel_timers WHERE name = ANY($1::text[]) "
-        "EXCEPT SELECT name FROM free",
-        names,
-    )
-    return {name for (name,) in records}
-
-
 async def now_us(connection: Any) -> int:
     """Return the server's clock in microseconds since the Unix epoch."""
     return int(await connection.fetchval(f"SELECT {_NOW}"))

@@ -467,7 +467,7 @@ class _Access:
 
         try:
             connection = await asyncpg.connect(self._dsn, server_settings=_SETTINGS)
-        except asyncpg.InterfaceError:  # an option in the DSN
+        except (asyncpg.InterfaceError, OSError):  # an option in the DSN; a certificate
             raise
         except (ValueError, OverflowError):  # the second for a port beyond 65,535
             raise ValueError(MALFORMED_DSN) from None

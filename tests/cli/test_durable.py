@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aiowheel.cli import run
-from aiowheel.durable import DurableTimers, SQLiteStore
+from aiowheel.durable import DurableTimers, SQLiteStore, StoreError
 from aiowheel.durable._operations import Put, Settle
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
@@ -75,6 +75,22 @@ def test_show_and_cancel_one_timer(store: str, capsys: pytest.CaptureFixture[str
     assert run(["durable", "show", store, "order:1"]) == 2
     assert "NAME must be the name of a pending timer, got 'order:1'" in capsys.readouterr().err
     assert run(["durable", "cancel", store, "order:1"]) == 2
+
+
+def test_a_timer_that_cannot_be_cancelled_now(
+    store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In PostgreSQL another transaction may hold the timer; its name is right nevertheless."""
+
+    async def refuse(*_: object) -> list[StoreError]:
+        return [StoreError("PostgreSQL: canceling statement due to lock timeout")]
+
+    monkeypatch.setattr(SQLiteStore, "commit", refuse)
+
+    assert run(["durable", "cancel", store, "order:1"]) == 1
+
+    error = capsys.readouterr().err
+    assert error == "aiowheel: PostgreSQL: canceling statement due to lock timeout\n"
 
 
 @pytest.mark.parametrize("as_json", [False, True])

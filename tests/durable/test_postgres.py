@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import os
+import signal
+import ssl
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
@@ -19,6 +22,7 @@ from aiowheel.durable import (
     Retry,
     StaleFireError,
     StoreError,
+    _postgres,
 )
 from aiowheel.durable import _postgres_statements as statements
 from aiowheel.durable._operations import (
@@ -30,6 +34,7 @@ from aiowheel.durable._operations import (
     Placed,
     Put,
     Redrive,
+    Removed,
     Result,
     Settle,
     part_of,
@@ -381,8 +386,9 @@ async def test_a_long_transaction_of_the_user_does_not_stop_the_renewals(databas
         await store.put_in(connection, put)
         (result,) = await store.commit("one", [put])
         assert isinstance(result, StoreError)
-        with pytest.raises(StoreError, match="lock timeout"):
-            await store.commit("one", [put, Put("b", "h", 0, b"")])
+        refused, placed = await store.commit("one", [put, Put("b", "h", 0, b"")])
+        assert isinstance(refused, StoreError)
+        assert isinstance(placed, Placed)
 
         assert (await store.renew("one", lease_us=10**7, horizon_us=0)).epochs == {0: 1}
 
@@ -410,6 +416,85 @@ async def test_a_settlement_waits_once_for_a_long_transaction(database: str) -> 
     assert "another transaction holds the timer" in str(repeated)
     await connection.close()
     await store.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("held", ["written", "new"])
+async def test_operations_on_held_timers_wait_together(database: str, held: str) -> None:
+    """Only those fail, in the time that one of them would wait; others cannot see a new name."""
+    store = PostgresStore(database, partitions=1)
+    await store.open()
+    names = [f"n{number}" for number in range(40)]
+    if held == "written":
+        await store.commit("one", [Put(name, "h", 0, b"") for name in names[::8]])
+    waits: list[int] = []
+    run = store._writer.run
+
+    async def recorded(call: Callable[[Any], Awaitable[Any]], lock_ms: int) -> Any:
+        try:
+            return await run(call, lock_ms)
+        except StoreError:
+            waits.append(lock_ms)
+            raise
+
+    store._writer.run = recorded  # type: ignore[assignment]
+    connection = await connected(database)
+    async with connection.transaction():
+        for name in names[::8]:
+            await store.put_in(connection, Put(name, "h", 1, b""))
+        await store.commit("one", [Put(names[0], "h", 0, b"")])
+        puts = [Put(name, "h", 0, b"") for name in names]
+        results = await store.commit("one", [*puts, Cancel("n1"), Cancel("n0")])
+
+    refused = [f"n{number}" for number in range(0, 40, 8)]
+    assert [isinstance(each, StoreError) for each in results[:40]] == [
+        name in refused for name in names
+    ]
+    assert isinstance(results[40], Removed)
+    assert isinstance(results[41], StoreError if held == "written" else type(None))
+    assert sum(each > 1000 for each in waits) == 2  # one for each of the commits
+    await connection.close()
+    await store.close()
+
+
+async def test_a_silent_connection_is_replaced(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network may drop a connection without a word; hints then arrive by a new one."""
+    monkeypatch.setattr(_postgres, "_HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(_postgres, "_COMMAND_SECONDS", 1.0)
+    user = await connected(database)
+    listening = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query ~ "
+
+    async def listeners(pattern: str) -> set[int]:
+        return {pid for (pid,) in await user.fetch(f"{listening} $1", pattern)}
+
+    async with DurableTimers(PostgresStore(database)):
+        while not (first := await listeners("^SELECT 1")):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        (stopped,) = first
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(60):
+                while not await listeners("^(SELECT 1|LISTEN)") - first:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+    await user.close()
+
+
+async def test_a_refused_certificate_is_no_malformed_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python's error of a certificate is a `ValueError` as well."""
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise ssl.SSLCertVerificationError("certificate verify failed")
+
+    monkeypatch.setattr("asyncpg.connect", refuse)
+
+    with pytest.raises(StoreError, match="certificate verify failed"):
+        await PostgresStore("postgresql://db.example/app").open()
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import ssl
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -242,6 +243,23 @@ async def test_a_statement_that_the_server_ends_is_repeated(
     finally:
         await store.aclose()
         await connection.close()
+
+
+async def test_a_refused_certificate_is_no_malformed_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python's error of a certificate is a `ValueError` as well; it may be renewed meanwhile."""
+    pytest.importorskip("asyncpg")
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise ssl.SSLCertVerificationError("certificate verify failed")
+
+    monkeypatch.setattr("asyncpg.connect", refuse)
+    store = PostgresCounters("postgresql://db.example/app")
+
+    with pytest.raises(StoreUnavailableError, match="certificate verify failed"):
+        await store.raise_to({"key": 1})
+    await store.aclose()
 
 
 INSIDE = "ERR Error running script (call to f_0): @user_script:9: @user_script: 9:"
