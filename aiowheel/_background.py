@@ -9,6 +9,7 @@ from threading import current_thread
 from typing import Any
 
 from aiowheel._events import emit
+from aiowheel._printable import error_repr
 from aiowheel.errors import ForeignLoopError
 
 
@@ -61,7 +62,7 @@ class LastingTask:
             if not self._ending:
                 self._start()
         elif (error := task.exception()) is not None:  # a defect, or an exit of the program
-            emit("aiowheel.background_task_failed", task=self._name, error=repr(error))
+            emit("aiowheel.background_task_failed", task=self._name, error=error_repr(error))
 
     def cancel(self) -> None:
         """Cancel the task for good."""

@@ -22,6 +22,11 @@ def scheme_only(address: str) -> str:
     return f"{scheme[0]}..." if scheme else "no scheme"
 
 
+def error_repr(error: BaseException) -> str:
+    """Return the name and the text of *error*; the `repr` of redis-py's errors has no text."""
+    return f"{type(error).__name__}({str(error)!r})"
+
+
 def is_unicode(text: str) -> bool:
     """Return whether *text* has no lone surrogates and can therefore be written as UTF-8."""
     if text.isascii():

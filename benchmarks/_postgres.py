@@ -28,11 +28,12 @@ class PostgresMissingError(AiowheelError):
 
 
 @contextmanager
-def postgres_server(*, fsync: bool = False) -> Generator[str, None, None]:
+def postgres_server(*, fsync: bool = False, is_standby: bool = False) -> Generator[str, None, None]:
     """Create a database cluster, serve it during the block, and remove it; yield the DSN.
 
     Args:
         fsync: Whether a commit waits for the disk.
+        is_standby: Whether the server accepts only reads, as the standby of a lost primary.
 
     Raises:
         PostgresMissingError: PostgreSQL is not installed, or this process runs as root, which
@@ -54,6 +55,12 @@ def postgres_server(*, fsync: bool = False) -> Generator[str, None, None]:
         server = _start((programs / "postgres", *words), folder, account)
         try:
             _wait_until_ready(server, folder)
+            if is_standby:  # a cluster that has never run writes no log that a standby can read
+                server.send_signal(signal.SIGINT)
+                _wait(server)
+                (cluster / "standby.signal").touch()
+                server = _start((programs / "postgres", *words), folder, account)
+                _wait_until_ready(server, folder)
             yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
         finally:
             server.send_signal(signal.SIGQUIT)  # stops immediately, even with open connections

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aiowheel._printable import printable, scheme_only
+from aiowheel._printable import error_repr, printable, scheme_only
 
 pytestmark = pytest.mark.one_build
 
@@ -39,3 +39,15 @@ def test_unprintable_characters_are_escaped(text: object, shown: str) -> None:
 def test_only_the_scheme_of_an_address_is_shown(address: str, shown: str) -> None:
     """The rest may hold a password."""
     assert scheme_only(address) == shown
+
+
+def test_an_error_is_shown_with_its_text() -> None:
+    """The errors of redis-py 8 have a `repr` without it."""
+
+    class TerseError(Exception):
+        def __repr__(self) -> str:
+            return "auth:TerseError"
+
+    assert error_repr(TerseError("no right to 'evalsha'")) == (
+        "TerseError(\"no right to 'evalsha'\")"
+    )

@@ -114,8 +114,9 @@ class PostgresStore(Store):
         self._dsn = checked_str("dsn", dsn)
         self._given_partitions = checked_partitions(partitions)
         self.partitions: int = self._given_partitions or _PARTITIONS
-        self._writer = _Connection(self._dsn)
-        self._reader = _Connection(self._dsn)
+        self._session = "primary"
+        self._writer = _Connection(self._dsn, self._session)
+        self._reader = _Connection(self._dsn, self._session)
         self._listening: LastingTask | None = None
         self._upserts_left = 0  # commits of puts until names are expected to be new again
         self._apart_until = 0.0  # on the loop's clock; see `_commit_apart`
@@ -123,8 +124,11 @@ class PostgresStore(Store):
     async def open(self, *, create: bool = True) -> None:
         """Connect, and create the tables if there are none."""
         self._begin_opening()
+        # Of several hosts, a standby that lags would hide timers; the tables may be read anywhere.
+        self._session = "primary" if create else "any"
         # Not those of an earlier opening, whose locks belong to the loop of that time.
-        self._writer, self._reader = _Connection(self._dsn), _Connection(self._dsn)
+        self._writer = _Connection(self._dsn, self._session)
+        self._reader = _Connection(self._dsn, self._session)
         self._apart_until = 0.0  # another loop may have another clock
         try:
             self.partitions = await self._write(
@@ -156,7 +160,10 @@ class PostgresStore(Store):
             lost = asyncio.Event()
             with suppress(*_UNUSABLE):
                 connection = await asyncpg.connect(
-                    self._dsn, timeout=_COMMAND_SECONDS, server_settings=_SETTINGS
+                    self._dsn,
+                    timeout=_COMMAND_SECONDS,
+                    server_settings=_SETTINGS,
+                    target_session_attrs=self._session,
                 )
                 try:
                     connection.add_termination_listener(partial(_set, lost))
@@ -359,8 +366,9 @@ def _set(event: asyncio.Event, _: object) -> None:
 class _Connection:
     """A connection that serves one call at a time, and is opened again after an error."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, session: str) -> None:
         self._dsn = dsn
+        self._session = session  # as `target_session_attrs` of libpq
         self._connection: Any = None
         self._lock_ms = _LOCK_MS  # the connection's `lock_timeout`
         self._lock = asyncio.Lock()
@@ -411,6 +419,7 @@ class _Connection:
                 timeout=_COMMAND_SECONDS,
                 command_timeout=_COMMAND_SECONDS,
                 server_settings=_SETTINGS,
+                target_session_attrs=self._session,
             )
         except (asyncpg.InterfaceError, OSError):  # an option in the DSN; a certificate
             raise

@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 
 from aiowheel._events import emit
+from aiowheel._printable import error_repr
 from aiowheel.errors import StoreUnavailableError
 from aiowheel.purgatory import Purgatory
 from aiowheel.serve._grouped import Grouped
@@ -133,8 +134,8 @@ class SharedStore:
         except Exception as error:
             if operation not in self._failing:
                 self._failing.add(operation)
-                emit("aiowheel.topic_store_failed", operation=operation, error=repr(error))
-            raise StoreUnavailableError(f"the store failed: {error!r}") from error
+                emit("aiowheel.topic_store_failed", operation=operation, error=error_repr(error))
+            raise StoreUnavailableError(f"the store failed: {error_repr(error)}") from error
         self._failing.discard(operation)
 
     async def _maintain(self) -> None:
@@ -154,4 +155,4 @@ class SharedStore:
             self._sweeps_to_skip = _GRACE
             self._used |= dict.fromkeys(used)
         except Exception as error:  # an error must not prevent the next round
-            emit("aiowheel.topics_not_swept", error=repr(error))
+            emit("aiowheel.topics_not_swept", error=error_repr(error))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from aiowheel._background import LastingTask
 from aiowheel._events import emit
+from aiowheel._printable import error_repr
 from aiowheel.errors import EpochChangedError, SharedCountersClosedError, StoreUnavailableError
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared._backoff import Backoff
@@ -219,7 +220,7 @@ class CatchUp:
                 if not isinstance(error, Exception):  # cancelled; the task may start again
                     raise
                 if not isinstance(error, StoreUnavailableError):
-                    emit("aiowheel.shared_read_failed", keys=len(keys), error=repr(error))
+                    emit("aiowheel.shared_read_failed", keys=len(keys), error=error_repr(error))
                 self._counts.retries += 1
                 await asyncio.sleep(backoff.next())
                 continue

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aiowheel._background import end_task
 from aiowheel._events import emit
+from aiowheel._printable import error_repr
 from aiowheel.errors import SharedCountersClosedError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
 from aiowheel.shared._statistics import SharedCounts
@@ -144,7 +145,7 @@ class GroupCommit:
 
     def _give_up(self, batch: _Batch, error: Exception) -> None:
         keys = len(batch.values) + len(batch.checks)
-        emit("aiowheel.shared_write_failed", keys=keys, error=repr(error))
+        emit("aiowheel.shared_write_failed", keys=keys, error=error_repr(error))
         _settle([*batch.raisers, *batch.checkers], error=error)
 
     async def aclose(self) -> None:

@@ -466,7 +466,10 @@ class _Access:
         import asyncpg
 
         try:
-            connection = await asyncpg.connect(self._dsn, server_settings=_SETTINGS)
+            # Of several hosts, a standby refuses LISTEN and every write.
+            connection = await asyncpg.connect(
+                self._dsn, server_settings=_SETTINGS, target_session_attrs="primary"
+            )
         except (asyncpg.InterfaceError, OSError):  # an option in the DSN; a certificate
             raise
         except (ValueError, OverflowError):  # the second for a port beyond 65,535

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from aiowheel._arguments import safe_repr
 from aiowheel._background import LastingTask, end_task
 from aiowheel._events import emit
-from aiowheel._printable import scheme_only
+from aiowheel._printable import error_repr, scheme_only
 from aiowheel.errors import AiowheelError, MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
 from aiowheel.shared._store import (
@@ -432,7 +432,7 @@ class RedisCounters:
                 raise
             except Exception as error:  # the task must survive any error
                 if not isinstance(error, StoreUnavailableError):
-                    emit("aiowheel.shared_listen_failed", store="redis", error=repr(error))
+                    emit("aiowheel.shared_listen_failed", store="redis", error=error_repr(error))
                 await asyncio.sleep(backoff.next())
             if connected is not None:
                 with suppress(Exception):

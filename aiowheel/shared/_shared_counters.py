@@ -9,6 +9,7 @@ from typing import Self
 
 from aiowheel._arguments import checked_choice, safe_repr
 from aiowheel._events import emit
+from aiowheel._printable import error_repr
 from aiowheel._types import Delay, Mode
 from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
 from aiowheel.errors import EpochChangedError, SharedCountersClosedError, StoreUnavailableError
@@ -370,7 +371,7 @@ class SharedCounters:
                 self._counts.retries += 1
                 await asyncio.sleep(backoff.next())
             except Exception as error:
-                emit("aiowheel.shared_write_failed", keys=len(keys), error=repr(error))
+                emit("aiowheel.shared_write_failed", keys=len(keys), error=error_repr(error))
                 return
             else:
                 del left[-MOST_KEYS:]

@@ -9,6 +9,7 @@ from typing import Self
 from aiowheel._background import LastingTask, check_loop
 from aiowheel._callbacks import START_A_TASK, plain_callback
 from aiowheel._events import emit
+from aiowheel._printable import error_repr
 from aiowheel._types import Delay
 from aiowheel._units import checked_seconds
 from aiowheel.errors import IdleDetectorClosedError, StoreUnavailableError
@@ -317,7 +318,7 @@ class SharedIdle:
         self._counts.retries += 1
         self._watch.hold(self._patience)
         if not isinstance(error, StoreUnavailableError):
-            emit("aiowheel.shared_idle_failed", call=call, error=repr(error))
+            emit("aiowheel.shared_idle_failed", call=call, error=error_repr(error))
 
     def _valid(self) -> bool:
         return self._leases.valid()

@@ -40,6 +40,7 @@ from aiowheel.durable._operations import (
     part_of,
 )
 from aiowheel.errors import TimerExistsError
+from benchmarks._postgres import postgres_server
 
 from .links import Fired, refuse_a_second_use, share_and_take_over, until
 
@@ -481,6 +482,26 @@ async def test_a_silent_connection_is_replaced(
         finally:
             os.kill(stopped, signal.SIGCONT)
     await user.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("database")  # skips without PostgreSQL
+async def test_of_several_hosts_the_primary_is_used() -> None:
+    """A standby may lag behind, and hide timers for as long as the connection lasts."""
+    with postgres_server() as primary, postgres_server(is_standby=True) as standby:
+        host = primary.partition("@")[2]
+        standby_host = standby.partition("@")[2].partition("/")[0]
+        timers = DurableTimers(PostgresStore(f"postgresql://postgres@{standby_host},{host}"))
+        async with timers:
+            await timers.schedule("a", "h", due=FAR)
+
+            assert await timers.get("a") is not None
+
+        only_standby = PostgresStore(standby)
+        with pytest.raises(StoreError, match="primary"):
+            await only_standby.open()
+        with pytest.raises(StoreError, match="no tables"):
+            await only_standby.open(create=False)
 
 
 async def test_a_refused_certificate_is_no_malformed_address(

@@ -26,6 +26,7 @@ from aiowheel.shared import (
 )
 from aiowheel.testing import MemoryCounters, counter_store_checks
 from aiowheel.testing._store_checks import StoreCheck
+from benchmarks import _postgres
 
 from .conftest import Process, Until
 from .servers import PostgresServer, Proxy, RedisServer, holds, redis_that_stops
@@ -243,6 +244,21 @@ async def test_a_statement_that_the_server_ends_is_repeated(
     finally:
         await store.aclose()
         await connection.close()
+
+
+@pytest.mark.slow
+async def test_of_several_hosts_of_postgres_the_primary_is_used(
+    postgres_server: PostgresServer,
+) -> None:
+    """A standby that comes first in the address, or answers first after an outage, is left out."""
+    user, _, address = postgres_server.dsn.rpartition("@")
+    with _postgres.postgres_server(is_standby=True) as standby:
+        hosts = f"{standby.rpartition('@')[2].partition('/')[0]},{address}"
+        store = PostgresCounters(f"{user}@{hosts}", name="hosts")
+        await store.raise_to({"key": 1})
+
+        assert (await store.read(["key"]))[1] == {"key": 1}
+        await store.aclose()
 
 
 async def test_a_refused_certificate_is_no_malformed_address(
