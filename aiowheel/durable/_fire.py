@@ -17,7 +17,7 @@ class Fire:
     repeat and every retry has the same `id`.
     """
 
-    __slots__ = ("_ack", "_epoch", "acknowledged", "due_us", "following_us", "row")
+    __slots__ = ("_ack", "_epoch", "acknowledged", "due_us", "failure", "following_us", "row")
 
     def __init__(
         self,
@@ -37,6 +37,8 @@ class Fire:
         self._ack = ack
         #: Whether `ack_in` has succeeded.
         self.acknowledged: bool = False
+        #: The `repr` of what the handler raised, for the code that ends the fire.
+        self.failure: str | None = None
 
     @property
     def id(self) -> str:

@@ -235,24 +235,12 @@ class Runner:
     def _end(self, fire: Fire, handler: Handler, error: BaseException | None) -> None:
         if error is None:
             self._settle(fire, due_us=fire.following_us)
-        elif fire.attempt < handler.retry.attempts:
+            return
+        fire.failure = safe_repr(error)
+        if fire.attempt < handler.retry.attempts:
             pause_us = int(handler.retry.pause(fire.attempt) * 1e6)
-            emit(
-                "aiowheel.durable_retry",
-                timer=fire.name,
-                fire=fire.id,
-                attempt=fire.attempt,
-                error=safe_repr(error),
-            )
             self._settle(fire, due_us=self._clock.now_us() + pause_us, retried=True)
         else:
-            emit(
-                "aiowheel.durable_dead_letter",
-                timer=fire.name,
-                fire=fire.id,
-                attempts=fire.attempt,
-                error=safe_repr(error),
-            )
             self._settle(fire, due_us=fire.following_us, error=error)
 
     def _settle(
@@ -284,13 +272,15 @@ class Runner:
         self._committer.send(settle, partial(self._on_settled, fire, settle))
 
     def _on_settled(self, fire: Fire, settle: Settle, result: Result) -> None:
-        if result == "done" or result == "gone":  # noqa: PLR1714 - typed as a union
+        if result == "done":
             self._forget(fire)
-            if result == "done":
-                self._count(settle)
-                if settle.due_us is not None:
-                    self.window.put(settled_row(fire.row, settle, settle.due_us))
-            elif fire.acknowledged:
+            self._report(fire, settle)
+            if settle.due_us is not None:
+                self.window.put(settled_row(fire.row, settle, settle.due_us))
+            return
+        if result == "gone":
+            self._give_up(fire)
+            if fire.acknowledged:
                 self._counts.acknowledged += 1
             return
         held = self.window.held.get(settle.part)
@@ -301,14 +291,14 @@ class Runner:
             # the repeated settlement is "gone".
             self._timer.call_later(_PAUSE_AFTER_ERROR, self._send_again, fire, settle)
         elif isinstance(result, StoreError | DurableTimersClosedError):
-            self._forget(fire)  # another process, or this program after a restart, repeats it
+            self._give_up(fire)  # another process, or this program after a restart, repeats it
         elif result == "stale" and held is not None and held.epoch != settle.epoch:
             self._send(fire, settle._replace(epoch=held.epoch))  # lost and regained the partition
         elif result == "stale":
             self.renew_soon()
             self._refuse(fire)
         else:
-            self._forget(fire)
+            self._give_up(fire)
 
     def _send_again(self, fire: Fire, settle: Settle) -> None:
         held = self.window.held.get(settle.part)
@@ -317,19 +307,46 @@ class Runner:
         else:
             self._send(fire, settle._replace(epoch=held.epoch))
 
-    def _count(self, settle: Settle) -> None:
+    def _report(self, fire: Fire, settle: Settle) -> None:
+        """Count and log an outcome that the store has recorded."""
         if not settle.attempts:
             self._counts.skipped += 1
         elif settle.error is not None:
             self._counts.dead += 1
+            emit(
+                "aiowheel.durable_dead_letter",
+                timer=fire.name,
+                fire=fire.id,
+                attempts=settle.attempts,
+                error=fire.failure,
+            )
         elif settle.next_attempt:
             self._counts.retried += 1
+            emit(
+                "aiowheel.durable_retry",
+                timer=fire.name,
+                fire=fire.id,
+                attempt=settle.attempts,
+                error=fire.failure,
+            )
         else:
             self._counts.acknowledged += 1
 
     def _refuse(self, fire: Fire) -> None:
         self._counts.stale += 1
         emit("aiowheel.durable_stale_fire", timer=fire.name, fire=fire.id, epoch=fire.epoch)
+        self._give_up(fire)
+
+    def _give_up(self, fire: Fire) -> None:
+        """End a fire whose settlement was not executed; log what its handler raised."""
+        if fire.failure is not None:
+            emit(
+                "aiowheel.durable_handler_failed",
+                timer=fire.name,
+                fire=fire.id,
+                attempt=fire.attempt,
+                error=fire.failure,
+            )
         self._forget(fire)
 
     def _forget(self, fire: Fire) -> None:

@@ -1268,6 +1268,82 @@ async def test_an_acknowledged_fire_is_stale_the_second_time() -> None:
         assert timers.statistics().acknowledged == 1
 
 
+@pytest.mark.parametrize("attempts", [1, 2])
+@pytest.mark.parametrize("end", ["acknowledged", "cancelled", "replaced"])
+async def test_an_error_after_the_end_of_a_fire_is_logged_by_an_event_of_its_own(
+    end: str, attempts: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The fire gets neither a retry nor a dead letter, so no event says that it does."""
+    timers = DurableTimers(Transactional(MemoryStore()))
+
+    @timers.handler("h", retry=Retry(attempts, backoff=2))
+    async def handler(fire: Fire) -> None:
+        if end == "acknowledged":
+            await fire.ack_in(None)
+        elif end == "cancelled":
+            assert not await timers.cancel("a")
+        else:
+            await timers.schedule("a", "h", due=DAY)
+        raise ValueError("too late")
+
+    async with timers:
+        await timers.schedule("a", "h", due=SECOND)
+        await asyncio.sleep(60)
+        statistics = timers.statistics()
+
+    assert (statistics.fired, statistics.retried, statistics.dead) == (1, 0, 0)
+    assert statistics.acknowledged == (end == "acknowledged")
+    (text,) = [record.getMessage() for record in caplog.records]
+    fields = "timer='a' fire='1.1' attempt=1 error=\"ValueError('too late')\""
+    assert text == f"aiowheel.durable_handler_failed {fields}"
+
+
+async def test_an_error_after_a_takeover_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The other process repeats the fire; the error of this process is no retry."""
+    base, log = MemoryStore(partitions=1), Log()
+    store = Stalled(base)
+
+    async def slow(_fire: Fire) -> None:
+        await asyncio.sleep(30)
+        raise ValueError("too late")
+
+    async with timers_on(store, slow, lease=9) as stalled:
+        await stalled.schedule("a", "h", due=SECOND)
+        await asyncio.sleep(2)
+        store.stalled_until = now() + 30
+        async with timers_on(base, log, lease=9):
+            await asyncio.sleep(60)
+            assert log.names == ["a"]
+            assert stalled.statistics().retried == 0
+
+    text = caplog.text
+    assert text.count("aiowheel.durable_handler_failed") == text.count("too late") == 1
+    assert "aiowheel.durable_retry" not in text
+
+
+async def test_an_attempt_that_a_dead_store_cannot_count_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The event of a retry or a dead letter comes with the commit of it."""
+    store = Cut(MemoryStore())
+
+    def fail(_fire: Fire) -> None:
+        raise ValueError("no")
+
+    async with timers_on(store, fail, lease=9) as timers:
+        await timers.schedule("a", "h", due=SECOND)
+        store.mode = "before"
+        await asyncio.sleep(2)
+        assert timers.statistics().fired == 1
+        assert "ValueError" not in caplog.text
+        store.mode = ""
+        await asyncio.sleep(60)
+
+    assert caplog.text.count("aiowheel.durable_retry") == timers.statistics().retried == 2
+    assert caplog.text.count("aiowheel.durable_dead_letter") == timers.statistics().dead == 1
+    assert caplog.text.count("ValueError") == 3
+
+
 async def test_the_operation_of_a_cancelled_caller_is_not_executed() -> None:
     """The operation is not executed if its commit has not begun; other calls are not affected."""
     async with timers_on(MemoryStore(), Log()) as timers:
