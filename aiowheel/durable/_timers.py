@@ -70,9 +70,11 @@ class NewTimer(NamedTuple):
 class DurableTimers:
     """Timers that survive the process: a database keeps them, a wheel fires them.
 
-    Use it in `async with`. Only timers that are due within the window are in memory. Calls that
-    change timers return after the change is committed; calls that wait at the same time share a
-    commit.
+    Use it in `async with`. After the block, or after an opening that has failed, it can be entered
+    again, also in another event loop: the handlers stay, and the statistics go on.
+
+    Only timers that are due within the window are in memory. Calls that change timers return after
+    the change is committed; calls that wait at the same time share a commit.
 
     All calls but `handler`, `now` and `statistics` raise `ForeignLoopError` in another event loop
     or thread than that of `async with`.
@@ -118,54 +120,45 @@ class DurableTimers:
         self._window_seconds = checked_seconds("window", window, 1, 604_800)
         self._lease = checked_seconds("lease", lease, 1, 86_400)
         self._max_in_flight = checked_int("max_in_flight", max_in_flight, 1, 1_000_000)
-        self._pid = os.getpid()
         self._owner = _new_owner()
         self._handlers: dict[str, Handler] = {}
         self._counts = Counts()
         self._state = "new"
+        self._entered = False  # until the store is closed again
+        self._loop: asyncio.AbstractEventLoop
         self._tasks: list[LastingTask] = []
         self._closing: asyncio.Task[None] | None = None
 
     @property
     def owner(self) -> str:
-        """The name under which this object owns partitions."""
+        """The name under which this object owns partitions; each `async with` sets another."""
         return self._owner
 
     @property
     def closed(self) -> bool:
-        """Whether this object was closed; False before it is entered."""
+        """Whether this object is closed; False before it is entered."""
         return self._state == "closed"
 
     # --- life ---------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._state != "new":
-            raise DurableTimersClosedError("DurableTimers can be entered once; make another")
-        self._loop = asyncio.get_running_loop()
+        if self._entered:
+            check_loop("the durable timers belong", self._loop)
+            raise RuntimeError("DurableTimers must be closed before they are entered again")
         timer = current_timer() if self._given_timer is None else self._given_timer
         timer.open_driver()  # raises if it is not open
+        self._loop = asyncio.get_running_loop()
+        self._entered = True
         self._state = "opening"
-        if os.getpid() != self._pid:  # forked: all workers of a server may share this object
-            self._owner = _new_owner()
+        # Forked workers may share this object, and an earlier block may have kept its leases.
+        self._owner = _new_owner()
         try:
-            await self._store.open()
-        except StoreError:  # another object may have opened the store
-            self._state = "closed"
-            raise
+            await self._open(timer)
         except BaseException:
-            self._state = "closed"
-            await self._store.close()
+            self._entered = False
+            if not self.closed:
+                self._state = "new"
             raise
-        try:
-            self._build(timer)
-            await self._leases.renew()
-        except BaseException:  # the store may have given partitions to this process
-            self._state = "closed"
-            await self._close_store()
-            raise
-        if self.closed:
-            await self._close_store()
-            raise DurableTimersClosedError("DurableTimers were closed while they were opened")
         self._store.subscribe(self._leases.hint)
         self._state = "open"
         self._tasks = [
@@ -177,6 +170,25 @@ class DurableTimers:
             )
         ]
         return self
+
+    async def _open(self, timer: Timer) -> None:
+        """Open the store and take partitions, or leave the store closed."""
+        try:
+            await self._store.open()
+        except StoreError:  # another object may have opened the store
+            raise
+        except BaseException:
+            await self._store.close()
+            raise
+        try:
+            self._build(timer)
+            await self._leases.renew()
+        except BaseException:  # the store may have given partitions to this process
+            await self._close_store()
+            raise
+        if self.closed:
+            await self._close_store()
+            raise DurableTimersClosedError("DurableTimers were closed while they were opened")
 
     def _build(self, timer: Timer) -> None:
         """Create the parts and connect them, from the store up."""
@@ -264,6 +276,8 @@ class DurableTimers:
                 self._window.lose(part)
             await self._close_store()
             self._state = "closed"
+            self._entered = False
+            self._closing = None
 
     async def _close_store(self) -> None:
         try:

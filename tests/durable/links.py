@@ -189,11 +189,10 @@ async def refuse_a_second_use(store: Store) -> None:
     async with timers:
         with pytest.raises(StoreError, match=f"this {type(store).__name__} is open already"):
             await second.__aenter__()
-        assert second.closed
         await second.aclose()
         await timers.schedule("a", "h", due=timedelta(0))
         await until(lambda: fired.names == ["a"])
-    async with DurableTimers(store):
+    async with second:
         pass
 
     assert asyncio.all_tasks() == before

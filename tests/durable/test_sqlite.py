@@ -336,10 +336,30 @@ async def test_a_payload_that_is_text_is_a_flaw(path: Path) -> None:
 
 
 async def test_a_folder_that_is_missing_is_an_error(tmp_path: Path) -> None:
-    """The error is one line with the path."""
+    """The error is one line with the path; once there is a folder, the same object is opened."""
+    timers = DurableTimers(SQLiteStore(tmp_path / "nowhere" / "app.db"))
     with pytest.raises(StoreError, match="nowhere"):
-        async with DurableTimers(SQLiteStore(tmp_path / "nowhere" / "app.db")):
-            pass
+        await timers.__aenter__()
+    (tmp_path / "nowhere").mkdir()
+    async with timers:
+        assert not timers.closed
+
+
+def test_one_object_serves_one_event_loop_after_another(path: Path) -> None:
+    """Tests start an application with an object in its module again and again."""
+    fired = Fired()
+    timers = DurableTimers(SQLiteStore(path))
+    timers.handler("h")(fired)
+
+    async def serve(name: str) -> None:
+        async with timers:
+            await timers.schedule(name, "h", due=NOW)
+            await until(lambda: name in fired.names)
+
+    for name in ("a", "b"):
+        asyncio.run(serve(name))
+
+    assert fired.names == ["a", "b"]
 
 
 async def test_twenty_thousand_overdue_timers_drain_after_a_restart(path: Path) -> None:

@@ -1132,6 +1132,65 @@ async def test_timers_that_are_cancelled_while_they_open_give_up_their_partition
         assert timers.statistics().partitions == store.partitions
 
 
+async def test_closed_timers_can_be_entered_again() -> None:
+    """The handlers stay, the statistics go on, and the partitions have another owner."""
+    store, log, owners = MemoryStore(), Log(), set[str]()
+    timers = timers_on(store, log)
+    for name in ("a", "b"):
+        async with timers:
+            owners.add(timers.owner)
+            assert not timers.closed
+            with pytest.raises(RuntimeError, match="must be closed before"):
+                await timers.__aenter__()
+            await timers.schedule(name, "h", due=SECOND)
+            await asyncio.sleep(2)
+        assert timers.closed
+        with pytest.raises(DurableTimersClosedError):
+            await timers.schedule("x", "h", due=SECOND)
+
+    assert log.names == ["a", "b"]
+    assert timers.statistics().fired == 2
+    assert len(owners) == 2
+    assert (await store.summary()).owners == {"": store.partitions}
+
+
+@pytest.mark.parametrize("mode", ["before", "after"])
+async def test_timers_whose_opening_has_failed_can_be_entered_again(mode: str) -> None:
+    """A program waits for its database without registering its handlers again."""
+    store, log = Cut(MemoryStore()), Log()
+    timers = timers_on(store, log, lease=9)
+    store.mode = mode
+    for _ in range(2):
+        with pytest.raises(StoreError, match="cut off"):
+            await timers.__aenter__()
+        assert not timers.closed
+    store.mode = ""
+    async with timers:
+        await timers.schedule("a", "h", due=SECOND)
+        await asyncio.sleep(20)
+
+    assert log.names == ["a"]
+
+
+async def test_timers_that_are_closed_while_they_open_can_be_entered_again() -> None:
+    """They can be entered once the first opening has ended."""
+    store = Stalled(MemoryStore())
+    store.stalled_until = now() + 10
+    timers = timers_on(store, Log())
+    entering = asyncio.create_task(timers.__aenter__())
+    await asyncio.sleep(1)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="must be closed before"):
+            await timers.__aenter__()
+        await timers.aclose()
+    with pytest.raises(DurableTimersClosedError, match="while they were opened"):
+        await entering
+    assert timers.closed
+
+    async with timers:
+        assert timers.statistics().partitions == store.partitions
+
+
 @pytest.mark.parametrize("grouped", [False, True])
 async def test_a_handler_that_calls_closed_timers_is_repeated_after_a_restart(
     *, grouped: bool
