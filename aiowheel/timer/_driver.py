@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from functools import partial
 from threading import current_thread
+from types import BuiltinMethodType
 from typing import Any, Final, cast
 
 from mypy_extensions import i64, mypyc_attr
@@ -306,7 +307,7 @@ class Driver:
                 }
             )
         after = self.now_ns()
-        if after - now >= SLOW_NS:
+        if after - now >= SLOW_NS and not _is_alarm(target):
             took = ns_to_seconds(after - now)
             emit("aiowheel.slow_callback", callback=safe_repr(target), seconds=took)
         return after
@@ -452,6 +453,17 @@ class LoopDriver(Driver):
             self._alarm.cancel()
             self._alarm = None
         super().close()
+
+
+def _is_alarm(target: object) -> bool:
+    """Return whether the payload of a task is `wake` of a driver, which logs its slow callbacks.
+
+    On a wheel loop, the alarms of other drivers are tasks of the loop's driver.
+    """
+    if type(target) is BuiltinMethodType:  # in the compiled build, a bound method of a driver
+        owner: object = cast(Any, target).__self__
+        return issubclass(type(owner), LoopDriver)
+    return target is LoopDriver.wake  # a handle keeps the function of a bound method
 
 
 class BoottimeDriver(LoopDriver):

@@ -374,6 +374,37 @@ def test_the_shared_timer_works_on_a_wheel_loop() -> None:
     assert aiowheel.run(main(), uvloop=False)
 
 
+def test_the_alarm_of_a_timer_is_not_logged_as_a_slow_callback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It fires many short callbacks of a timer that is behind; a slow one is logged by itself."""
+    now = 5.0
+
+    class Loop(WheelSelectorEventLoop):
+        def time(self) -> float:
+            return now
+
+    def work(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    async def main() -> None:
+        async with aiowheel.Timer() as timer:
+            for delay, took in ((1, 0.01), (1, 0.01), (60, 0.09), (60, 0.09), (60, 0.25)):
+                timer.call_later(delay, work, took)
+            for busy in (1, 1, 1, 1, 60, 1, 1):
+                work(busy)
+                await asyncio.sleep(0)
+            assert (timer.statistics().fired, timer.statistics().wakeups) == (5, 3)
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(main())
+
+    (text,) = [record.getMessage() for record in caplog.records]
+    assert "aiowheel.slow_callback" in text
+    assert "work" in text
+
+
 async def test_run_is_refused_while_a_loop_runs() -> None:
     """The error is that of `asyncio.run`, and no loop is made that would have to be closed."""
     main = asyncio.sleep(0)
