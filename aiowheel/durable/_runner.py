@@ -131,7 +131,7 @@ class Runner:
     def _pump(self, most: int) -> None:
         parked: list[Entry] = []
         while self.ready and most and len(self.unsettled) < self._max_in_flight:
-            if self.closing or not self.valid():
+            if self.closing or self._timer.closed or not self.valid():
                 break  # the next renewal resumes
             entry = self.ready.popleft()
             row = entry.row

@@ -1270,6 +1270,22 @@ async def test_durable_timers_can_be_closed_after_their_timer() -> None:
     assert sorted(log.names) == ["later", "now"]
 
 
+async def test_after_its_timer_was_closed_a_process_fires_nothing() -> None:
+    """Not even a timer that is due at once; all of them fire after a restart."""
+    store, log = MemoryStore(), Log()
+    timer = await Timer().__aenter__()
+    async with timers_on(store, log, timer=timer) as timers:
+        await timer.aclose()
+        for name, seconds in (("past", -5), ("now", 0), ("soon", 1)):
+            assert await timers.schedule(name, "h", due=timedelta(seconds=seconds))
+        await asyncio.sleep(5)
+        assert log.names == []
+
+    async with timers_on(store, log):
+        await asyncio.sleep(1)
+    assert log.names == ["past", "now", "soon"]
+
+
 async def test_a_timer_that_is_not_open_is_refused() -> None:
     """Overdue timers would fire, although their handlers cannot be retried or limited in time."""
     store, log = MemoryStore(), Log()
