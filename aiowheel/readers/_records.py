@@ -35,6 +35,8 @@ _CLF_LINE = re.compile(
 _OPEN_FIELD = re.compile(
     r'(?:(?:"(?:[^"]|"")*+"[^,\r\n]*+|[^",\r\n][^,\r\n]*+)?[,\r\n])*+"(?:[^"]|"")*+'
 )
+# Half of a surrogate pair, which JSON may name; the others stand for bytes that are not UTF-8.
+_HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _UNESCAPED = re.compile(r"\\x([0-9a-fA-F]{2})")
 _UNCLOSED = "the file ends inside a quoted field"
 
@@ -76,12 +78,15 @@ def records(source: Source, key: Names, time: str, unit: Unit | None) -> Iterato
 
 
 def raw_text(raw: Raw) -> str:
-    """Convert an unparsed row to text; fields become one line of CSV."""
+    """Convert an unparsed row to text that UTF-8 with surrogate escapes can hold.
+
+    Fields become one line of CSV, in which half of a surrogate pair is its escape in JSON.
+    """
     if isinstance(raw, str):
         return raw
     line = io.StringIO()
     csv.writer(line).writerow(raw)
-    return line.getvalue().removesuffix("\r\n")
+    return _HALF.sub(_escape, line.getvalue().removesuffix("\r\n"))
 
 
 def _csv_records(source: Source, key: Names, time: str) -> Iterator[Record]:
@@ -266,6 +271,10 @@ def _zeek_records(source: Source, key: Names, time: str) -> Iterator[Record]:
 
 def _character(escape: re.Match[str]) -> str:
     return chr(int(escape[1], 16))
+
+
+def _escape(half: re.Match[str]) -> str:
+    return f"\\u{ord(half[0]):04x}"
 
 
 def _lines(text: TextIO) -> Iterator[tuple[int, str]]:

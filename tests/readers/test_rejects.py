@@ -69,6 +69,19 @@ def test_a_touch_of_several_in_a_line_is_reported_alone(tmp_path: Path) -> None:
     ]
 
 
+def test_half_of_a_character_is_reported_as_its_escape(tmp_path: Path) -> None:
+    """JSON may name half of a surrogate pair, which no UTF-8 text can hold."""
+    path, aside = tmp_path / "a.ndjson", tmp_path / "rejects.csv"
+    path.write_bytes(b'{"h":[{"id":"\\ud83d"},{"id":"\\udfff\xff"},{"id":"b"}],"t":15}\n')
+
+    with write_rejects(aside) as put:
+        for reject in rejects_of(path, key="h[].id"):
+            put(reject)
+
+    rows = [row.split(b"UTF-8,")[1] for row in aside.read_bytes().splitlines()[1:]]
+    assert rows == [rb'"\ud83d,15",false', b'"\\udfff\xff,15",false']
+
+
 def test_the_file_of_rejects_can_be_read_back(tmp_path: Path) -> None:
     """The file is CSV, and bytes that were not UTF-8 are unchanged."""
     path, aside = tmp_path / "a.csv", tmp_path / "rejects.csv"
