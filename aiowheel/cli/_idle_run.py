@@ -15,7 +15,7 @@ from aiowheel.cli._destination import STANDARD_OUTPUT, check_destination
 from aiowheel.cli._idle_file import IdleSummary, write_idle_events
 from aiowheel.cli._idle_report import IdleReport, print_remarks, print_report
 from aiowheel.cli._idle_table import TableOptions
-from aiowheel.cli._options import Engine
+from aiowheel.cli._options import Engine, refuse_pipes
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.readers import Batch, Inputs, TimedRows, TimeOrder, write_rejects
 from aiowheel.recipes._idle_trace import idle_events
@@ -154,8 +154,9 @@ class IdleRun:
 
         Raises:
             MissingExtraError: PySpark or Java is missing.
-            BadInputError, AiowheelError: As `on_wheel`; or Spark fails.
+            BadInputError, AiowheelError: As `on_wheel`; or an input is a pipe, or Spark fails.
         """
+        refuse_pipes(self.inputs.paths)
         try:
             from aiowheel.cli._idle_columns import write_idle_columns
             from aiowheel.jobs.idle.batch import find_idle, tasks_for

@@ -14,6 +14,7 @@ import typer
 
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.spark.uris import local_path
+from aiowheel.readers._inputs import is_special
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -138,6 +139,20 @@ def on_this_machine(uri: str, why: str) -> Path:
     if path is None:
         raise BadInputError(f"{uri}: {why}")
     return path
+
+
+def refuse_pipes(paths: Iterable[Path]) -> None:
+    """Refuse files that give their bytes only once: Spark's processes open a file several times.
+
+    Raises:
+        BadInputError: A path is a pipe, a socket or a device.
+    """
+    for path in paths:
+        if is_special(path):
+            raise BadInputError(
+                f"{path}: is a pipe, a socket or a device, which --engine spark cannot read: use "
+                "--engine wheel, or write the rows to a file first"
+            )
 
 
 def parse_conf(pairs: Sequence[str] | None) -> dict[str, str]:

@@ -24,6 +24,7 @@ from aiowheel.cli._options import (
     number,
     on_this_machine,
     refuse,
+    refuse_pipes,
     spark_session,
 )
 from aiowheel.cli._purgatory_stream import PurgatoryStreamOptions, run_stream
@@ -149,6 +150,7 @@ def purgatory(
                 refuse({"--master": master, "--conf": conf}, "is for --engine spark")
                 result = _on_wheel(operations, events, out, tick, form)
             else:
+                refuse_pipes(filter(None, map(local_path, (operations, events))))
                 run = _on_spark()
                 with (
                     open_session(uris=(operations, events, out)) as spark,

@@ -267,7 +267,7 @@ def _expand(pattern: str) -> list[Path]:
         # An existing path takes precedence over the glob: a file name may hold brackets.
         # Path.glob needs the anchor apart and drops "./".
         exists = Path(pattern).exists()
-        names = [pattern] if exists else [*filterfalse(_is_special, _matches(pattern))]
+        names = [pattern] if exists else [*filterfalse(is_special, _matches(pattern))]
         if not names:
             raise BadInputError(f"{pattern}: no such file")
         return [file for name in sorted(names) for file in _files_at(Path(name))]
@@ -288,11 +288,6 @@ def _matches(pattern: str) -> list[str]:
     return glob.glob(pattern, recursive=True)  # noqa: PTH207
 
 
-def _is_special(path: str | Path) -> bool:
-    """Return whether *path* is a pipe, socket or device; to open a pipe waits for its writer."""
-    return Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir())
-
-
 def _files_at(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
@@ -311,7 +306,7 @@ def _files_at(path: Path) -> list[Path]:
         folders[:] = [name for name, place in real.items() if place not in entered]
         entered.update(real.values())
         visible = (Path(parent, name) for name in names if not name.startswith(HIDDEN))
-        found += filterfalse(_is_special, visible)
+        found += filterfalse(is_special, visible)
     if not found:
         raise BadInputError(f"{path}: no file inside")
     return sorted(found)
@@ -326,6 +321,11 @@ def _format_of_file(path: Path) -> Format | None:
                 with opened(path) as raw:
                     return _detected_format(path.name, _unzipped(raw))
     return format_of(path.name)
+
+
+def is_special(path: str | Path) -> bool:
+    """Return whether *path* is a pipe, socket or device; to open a pipe waits for its writer."""
+    return Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir())
 
 
 def opened(path: Path) -> io.BufferedReader:

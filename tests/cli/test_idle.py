@@ -363,6 +363,22 @@ def test_what_spark_lacks_is_one_line_and_exit_code_1(
     assert files() == ["a.csv"]
 
 
+@pytest.mark.posix
+def test_spark_refuses_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its bytes come only once, and the workers of Spark open each input again."""
+    os.mkfifo("pipe.csv")
+    Path("link.csv").symlink_to("pipe.csv")
+    Path("a.csv").write_text(ROWS)
+
+    assert idle("a.csv", "link.csv", "--engine", "spark") == 2
+
+    assert capsys.readouterr().err == (
+        "aiowheel: link.csv: is a pipe, a socket or a device, which --engine spark cannot read: "
+        "use --engine wheel, or write the rows to a file first\n"
+    )
+    assert files() == ["a.csv", "link.csv", "pipe.csv"]
+
+
 def test_the_wheel_needs_no_spark() -> None:
     """The default engine imports neither PySpark nor pyarrow."""
     Path("a.csv").write_text(ROWS)

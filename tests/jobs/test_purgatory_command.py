@@ -1,6 +1,7 @@
 """The commands `aiowheel purgatory`, `pending` and `flush`."""
 
 import json
+import os
 import secrets
 from contextlib import nullcontext
 from importlib import import_module
@@ -221,6 +222,23 @@ def test_options_that_cannot_be_used_are_refused(
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 1
     assert reason in errors[0]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.posix
+def test_spark_refuses_a_pipe(
+    trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark would take it for an empty file."""
+    trace[2] = str(tmp_path / "pipe.ndjson")
+    os.mkfifo(trace[2])
+
+    code = run([*trace, "--engine", "spark", "--out", str(tmp_path / "out")])
+
+    assert code == 2
+    errors = capsys.readouterr().err
+    assert f"{trace[2]}: is a pipe, a socket or a device" in errors
+    assert "use --engine wheel, or write the rows to a file first" in errors
     assert not (tmp_path / "out").exists()
 
 
