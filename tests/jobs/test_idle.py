@@ -352,6 +352,7 @@ def test_spark_reads_parquet_itself_by_the_same_rules(
         "a hidden name",
         "a column of metadata",
         "a file of bad rows",
+        "other columns that spark cannot read",
     ],
 )
 def test_both_engines_read_parquet_that_spark_would_misread(
@@ -383,6 +384,10 @@ def test_both_engines_read_parquet_that_spark_would_misread(
         pq.write_table(pa.table({"key": ["a"], "t": [9], "_metadata": ["m"]}), "in/0.parquet")
     if case == "a file of bad rows":
         pq.write_table(pa.table({"key": ["", "b"], "t": [1, -5]}), "in/1.parquet")
+    if case == "other columns that spark cannot read":
+        others = {"ns": pa.array([1], pa.timestamp("ns")), "half": pa.array([1.5], pa.float16())}
+        columns = {"key": ["a"], "t": pa.array([7], pa.int16()), **others}
+        pq.write_table(pa.table(columns), "in/0.parquet")
     written = ["--time-format", "decimal"] if case == "written in seconds" else []
     results: list[tuple[int, str, bytes]] = []
 

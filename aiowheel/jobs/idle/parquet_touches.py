@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from aiowheel._printable import is_unicode
 from aiowheel.jobs.idle.batch import FoundIdle, column_named
@@ -81,7 +82,7 @@ class ParquetTouches:
     @classmethod
     def of(cls, spark: SparkSession, paths: Sequence[Path], key: str, rows: TimedRows) -> Self:
         """Plan reading files by the rules of *rows*; *key* is that of `key_that_spark_reads`."""
-        reader = spark.read.options(**NO_FILE_SKIPPED)
+        reader = spark.read.options(**NO_FILE_SKIPPED).schema(_columns(paths[0], key, rows.time))
         table = reader.parquet(*(str(path.resolve()) for path in paths)).select(
             column_named(key).cast("string").alias("key"),
             column_named(rows.time).cast("bigint").alias("t"),
@@ -152,6 +153,13 @@ class ParquetTouches:
 
     def _name_of(self, source: str) -> str:
         return self.names[unquote(urlparse(source).path)]
+
+
+def _columns(path: Path, key: str, time: str) -> StructType:
+    """Return the Spark schema of the two columns; other columns may have types unknown to Spark."""
+    is_text = pa.types.is_string(pq.read_schema(path).field(key).type)
+    kinds = {key: StringType() if is_text else LongType(), time: LongType()}
+    return StructType([StructField(name, kind) for name, kind in kinds.items()])
 
 
 def flaw_of_touch(earliest: int, latest: Column) -> Column:
