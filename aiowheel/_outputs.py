@@ -34,7 +34,7 @@ def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
             before.
     """
     place = Path(os.path.realpath(path))
-    hidden = place.with_name(_hidden_name())
+    hidden = place.with_name(hidden_name())
     try:
         if place.exists() and not place.is_file():  # the rename would replace a device or a pipe
             raise AiowheelError(
@@ -93,7 +93,7 @@ def whole_folder(folder: Path) -> Generator[Path]:
     place = Path(os.path.realpath(folder))
     # Inside an existing folder, so that both are on the same file system.
     near = next(parent for parent in (place, *place.parents) if parent.is_dir())
-    hidden = near / _hidden_name()
+    hidden = near / hidden_name()
     try:
         hidden.mkdir()
         yield hidden
@@ -104,6 +104,11 @@ def whole_folder(folder: Path) -> Generator[Path]:
         raise _refused(folder, error) from error
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
+
+
+def hidden_name() -> str:
+    """Return the name of a new hidden file or folder: unique, and of one length for all results."""
+    return f".aiowheel-{secrets.token_hex(8)}.tmp"
 
 
 def check_table(folder: Path) -> None:
@@ -154,10 +159,6 @@ def _move(hidden: Path, place: Path) -> None:
         if result.is_dir() and (there := place / result.name).exists():
             there.rename(hidden / f"{result.name}.earlier")  # removed with the hidden folder
         result.replace(place / result.name)
-
-
-def _hidden_name() -> str:
-    return f".aiowheel-{secrets.token_hex(8)}.tmp"  # the same length for every result, and unique
 
 
 def _refused(path: Path, error: OSError) -> AiowheelError:

@@ -1,6 +1,5 @@
 """`aiowheel idle` over complete files: reads rows, writes one file of idle events. Rank 5."""
 
-import os
 import shutil
 import sqlite3
 import time as clock
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aiowheel._outputs import hidden_name
 from aiowheel._progress import Progress
 from aiowheel.cli._destination import STANDARD_OUTPUT, check_destination
 from aiowheel.cli._idle_file import IdleSummary, write_idle_events
@@ -169,7 +169,7 @@ class IdleRun:
         find_java()  # report a missing Java before Spark's slow start
         rows, paths = self.rows, self.inputs.paths
         key = key_that_spark_reads(paths, rows.key, rows.time)
-        parts = self.out.with_name(f".{self.out.name}.{os.getpid()}.parts")
+        parts = self.out.with_name(hidden_name())
         self.progress.show("starting Spark")
         try:
             with open_session() as spark, self.progress.tasks_of(spark, "idle"):

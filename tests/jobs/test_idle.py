@@ -312,6 +312,26 @@ def test_missing_parts_fail_the_run(
 
 @pytest.mark.spark
 @pytest.mark.slow
+def test_a_run_after_a_killed_one_succeeds(
+    one_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The killed run leaves its parts, and in a container both runs have the same process id."""
+    (tmp_path / "in.csv").write_text("k,t\na,1\n")
+    out = tmp_path / "idle.csv"
+    arguments = ["idle", str(tmp_path / "in.csv"), "--key", "k", "--time", "t", "--timeout", "30"]
+    arguments += ["--engine", "spark", "--out", str(out)]
+
+    with monkeypatch.context() as killed:
+        killed.setattr("aiowheel.cli._idle_run.shutil.rmtree", lambda *_, **__: None)
+        run(arguments)
+    out.unlink()
+
+    assert run(arguments) == 0
+    assert out.read_text() == "fire,key\n31,a\n"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
 def test_spark_reads_parquet_itself_by_the_same_rules(
     one_session: None,
     tmp_path: Path,
