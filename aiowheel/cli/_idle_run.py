@@ -17,7 +17,7 @@ from aiowheel.cli._idle_report import IdleReport, print_remarks, print_report
 from aiowheel.cli._idle_table import TableOptions
 from aiowheel.cli._options import Engine, refuse_pipes
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
-from aiowheel.readers import Batch, Inputs, TimedRows, TimeOrder, write_rejects
+from aiowheel.readers import Batch, Inputs, RejectsFile, TimedRows, TimeOrder, write_rejects
 from aiowheel.recipes._idle_trace import idle_events
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ def run_files(
         if path.resolve() in read:
             raise BadInputError(f"{option} must be another file than the inputs, got {path}")
     with ExitStack() as stack:
-        put = stack.enter_context(write_rejects(options.rejects)) if options.rejects else None
-        rows = table.rows(inputs, options.timeout, put)
+        rejects = stack.enter_context(write_rejects(options.rejects)) if options.rejects else None
+        rows = table.rows(inputs, options.timeout, rejects)
         progress = stack.enter_context(Progress())
-        run = IdleRun(inputs, rows, options.timeout, options.out, progress)
+        run = IdleRun(inputs, rows, rejects, options.timeout, options.out, progress)
         summary, keys = run.on_spark(open_session) if open_session else run.on_wheel()
     print_remarks(rows)
     report = IdleReport(
@@ -109,6 +109,7 @@ class IdleRun:
     Attributes:
         inputs: The files of *rows*.
         rows: The rows, not read yet; counts rejected and irregular rows.
+        rejects: The file to which *rows* writes rejected and irregular rows, or None.
         timeout: Timeout in the unit of the rows.
         out: Path of the result file.
         progress: Shows the progress.
@@ -116,6 +117,7 @@ class IdleRun:
 
     inputs: Inputs
     rows: TimedRows
+    rejects: RejectsFile | None
     timeout: int
     out: Path
     progress: Progress
@@ -135,10 +137,16 @@ class IdleRun:
                 for batch in self._batches():
                     order.add(batch)
                 keys = order.distinct_keys()  # fails on a full disk before the file is replaced
+                self._sync_rejects()
                 replay = self.progress.each(order, "replaying", self.rows.accepted)
                 return write_idle_events(idle_events(replay, self.timeout), self.out), keys
         except sqlite3.Error as error:
             raise AiowheelError(f"sorting on disk failed: {error}") from error
+
+    def _sync_rejects(self) -> None:
+        """Let a full disk refuse the rejects before the result file is replaced."""
+        if self.rejects is not None:
+            self.rejects.sync()
 
     def _batches(self) -> Iterator[Batch]:
         """Yield the batches of the rows, and show the bytes read so far."""
@@ -182,6 +190,7 @@ class IdleRun:
                 with touches.reader_errors(rows):
                     found = find_idle(touches.rows, self.timeout, parts, tasks)
                 rows.take_over(touches.found(found))
+            self._sync_rejects()
             self.progress.show("writing")
             return write_idle_columns(found.batches(), self.out), found.count_keys()
         finally:

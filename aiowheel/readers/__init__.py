@@ -11,6 +11,7 @@ from aiowheel.readers._pieces import Piece as Piece
 from aiowheel.readers._pieces import Scan as Scan
 from aiowheel.readers._pieces import pieces_of as pieces_of
 from aiowheel.readers._records import raw_text as raw_text
+from aiowheel.readers._rejects import RejectsFile as RejectsFile
 from aiowheel.readers._rejects import write_rejects as write_rejects
 from aiowheel.readers._spool import TimeOrder as TimeOrder
 from aiowheel.readers._table import Batch as Batch
@@ -28,6 +29,7 @@ __all__ = (
     "Inputs",
     "Piece",
     "Reject",
+    "RejectsFile",
     "Scan",
     "Tally",
     "TimeFormat",

@@ -328,6 +328,31 @@ def test_an_earlier_result_survives_a_failed_run() -> None:
     assert Path("out.csv").read_text() == "earlier"
 
 
+def test_a_full_disk_for_the_rejects_leaves_both_earlier_results(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rejects may be on another disk than the result."""
+    Path("a.csv").write_text(ROWS + "k,x\n")
+    for name in ("out.csv", "bad.csv"):
+        Path(name).write_text("earlier")
+    sync = os.fsync
+
+    def fail_for_rejects(descriptor: int) -> None:
+        for path in Path.cwd().glob(".*.tmp"):
+            is_it = os.path.samestat(path.stat(), os.fstat(descriptor))
+            if is_it and path.read_text().startswith("source,line,"):
+                raise OSError(28, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail_for_rejects)
+
+    assert idle("a.csv", "--rejects", "bad.csv") == 1
+
+    assert capsys.readouterr().err == "aiowheel: bad.csv: No space left on device\n"
+    assert [Path(name).read_text() for name in ("out.csv", "bad.csv")] == ["earlier"] * 2
+    assert files() == ["a.csv", "bad.csv", "out.csv"]
+
+
 def test_a_failure_while_writing_leaves_nothing() -> None:
     """The temporary file is removed too."""
 
