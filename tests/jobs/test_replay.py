@@ -89,6 +89,19 @@ def test_timeouts_before_a_longer_timeout_are_counted(trace: Path) -> None:
     assert found.unknown == 3
 
 
+def test_timeouts_that_were_over_at_once_are_not_counted(tmp_path: Path) -> None:
+    """In virtual time a timeout of 0 ends at its creation, and the replay leaves it out."""
+    with TraceRecorder(tmp_path) as recorder:
+        recorder.timer_finished("t", "k", MS, 2 * MS, 3 * MS, Outcome.EXPIRED)
+        recorder.timer_finished("t", "k", MS, MS, MS, Outcome.EXPIRED)
+
+    found = replay_trace(tmp_path, tick_ns=MS, wheel_size=256, timeout_ns=400 * MS)
+
+    assert (found.operations, found.at_once) == (1, 1)
+    assert (found.recorded["expired"], found.unknown) == (1, 1)
+    assert found.recorded["late_p50"] == 0.001
+
+
 def test_one_purgatory_can_be_replayed_alone(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,7 +37,8 @@ class Replay:
         ended_late: Of the operations that time out in the replay, those that ended otherwise in the
             trace: after their deadline because the event loop was busy, or, with another timeout,
             after that timeout.
-        recorded: The values of the trace: expired, late_p50, late_p99, late_max.
+        recorded: The values of these operations in the trace: expired, late_p50, late_p99,
+            late_max.
         replayed: The same of the wheel, and inserts, cascaded, wake_ups, levels, peak_pending.
     """
 
@@ -92,9 +93,9 @@ def replay_trace(
         feed([wheel], chunks, tick_ns)
         wheels.append(wheel)
         if timeout_ns is not None:
-            own = pc.subtract(run["deadline"], run["created"])
-            late = pc.greater_equal(run["lateness"], 0)
-            unknown += pc.sum(pc.and_(late, pc.less(own, timeout_ns))).as_py() or 0
+            late = _timed_out(run)
+            own = pc.subtract(late["deadline"], late["created"])
+            unknown += pc.sum(pc.less(own, timeout_ns)).as_py() or 0
     return Replay(
         operations=sum(map(len, loads)),
         at_once=sum(load.at_once for load in loads),
@@ -134,9 +135,14 @@ def _runs(table: pa.Table) -> Iterator[pa.Table]:
         yield table.filter(pc.equal(table["run_id"], run))
 
 
+def _timed_out(table: pa.Table) -> pa.Table:
+    """Return the operations that armed a timeout and timed out."""
+    late = pc.greater_equal(table["lateness"], 0)
+    return table.filter(pc.and_(late, pc.greater(table["finished"], table["created"])))
+
+
 def _recorded(table: pa.Table) -> dict[str, float]:
-    late = table["lateness"].filter(pc.greater_equal(table["lateness"], 0))
-    ordered = late.sort()
+    ordered = _timed_out(table)["lateness"].sort()
 
     def seconds(share: float) -> float:  # by the nearest rank, as in the report
         return ordered[ceil(share * len(ordered)) - 1].as_py() / 1e9 if len(ordered) else 0.0
