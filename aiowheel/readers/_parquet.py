@@ -72,11 +72,16 @@ def _check_column(source: Source, schema: pa.Schema, name: str, *, may_be_timest
     kind = schema.field(name).type
     while pa.types.is_dictionary(kind):
         kind = kind.value_type
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     is_timestamp = may_be_timestamp and pa.types.is_timestamp(kind)
-    if not (is_text or is_timestamp or pa.types.is_integer(kind)):
+    if not (is_text(kind) or is_timestamp or pa.types.is_integer(kind)):
         wanted = f"text{', timestamps' if may_be_timestamp else ''} or whole numbers"
         raise BadInputError(f"{source.name}: column {name!r} must be {wanted}, got {kind}")
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a column of this type holds texts, in any of Arrow's layouts."""
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(test(kind) for test in tests)
 
 
 def _texts(column: pa.Array) -> list[str | None]:

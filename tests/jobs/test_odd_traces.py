@@ -270,6 +270,17 @@ def test_a_folder_is_read_at_any_depth_by_both(tmp_path: Path, spark: "SparkSess
     assert {row.key for row in rows} == used == {"0", "1", "2"}
 
 
+def test_views_of_texts_are_texts(tmp_path: Path) -> None:
+    """Tools that work in memory with views of texts name that type in their files."""
+    keys = pa.array(["k", "é"]).cast(pa.string_view())
+    pq.write_table(pa.table({"key": keys, "time": [1, 2]}), tmp_path / "events.parquet")
+    rejected: Rejects = []
+
+    found = list(read_events(tmp_path / "events.parquet", Format.PARQUET, rejected))
+
+    assert ([(event.key, event.time) for event in found], rejected) == ([("k", 1), ("é", 2)], [])
+
+
 def test_invalid_utf8_is_rejected_and_can_be_written(tmp_path: Path) -> None:
     """If invalid bytes were replaced, two keys could become equal; a table of rejects is UTF-8."""
     (tmp_path / "events.ndjson").write_bytes(b"\xff\xfe\n")

@@ -45,6 +45,15 @@ def test_whole_numbers_stay_exact(tmp_path: Path) -> None:
     assert pairs(table(tmp_path)) == [(NS, "1"), (NS + 1, "2")]
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+def test_texts_may_have_any_layout(kind: Any, tmp_path: Path) -> None:
+    """Tools that work in memory with views of texts name that type in their files."""
+    columns = {name: pa.array([text]).cast(kind) for name, text in (("key", "k"), ("t", "7"))}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+
+    assert pairs(table(tmp_path)) == [(7, "k")]
+
+
 def test_format_and_unit_may_be_given_by_name(tmp_path: Path) -> None:
     """A table of timestamps whose file has no suffix needs both."""
     times = pa.array([7], pa.int64()).cast(pa.timestamp("s"))

@@ -21,7 +21,7 @@ from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.schemas import SEPARATOR, Flaw
 from aiowheel.readers import Format, Inputs
 from aiowheel.readers._inputs import READ_ERRORS, read_failure
-from aiowheel.readers._parquet import check_row_count
+from aiowheel.readers._parquet import check_row_count, is_text
 
 Row = dict[str, Any]
 
@@ -248,8 +248,7 @@ def _is_accepted_type(found: pa.DataType, wanted: pa.DataType) -> bool:
         return is_list and _is_accepted_type(found.value_type, wanted.value_type)
     if wanted == pa.int64():
         return bool(pa.types.is_integer(found)) and found != pa.uint64()
-    bare = found.value_type if pa.types.is_dictionary(found) else found
-    return bool(pa.types.is_string(bare) or pa.types.is_large_string(bare))
+    return is_text(found.value_type if pa.types.is_dictionary(found) else found)
 
 
 def _parquet_rows(file: Path, schema: pa.Schema) -> Iterator[tuple[Row | Flaw, str]]:
