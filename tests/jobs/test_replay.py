@@ -295,6 +295,24 @@ def test_a_column_of_another_type_is_bad_input(
     assert capsys.readouterr().err == f"aiowheel: {file}: not a trace: {flaw}\n"
 
 
+@pytest.mark.parametrize("column", ["created", "finished", "outcome"])
+def test_missing_values_are_found_without_statistics(
+    trace: Path, column: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Parquet may be written without statistics; a row without a time cannot be replayed."""
+    (file,) = trace.glob("*.parquet")
+    table = pq.read_table(file).replace_schema_metadata()
+    some = table[column].to_pylist()[:-1]
+    place, kind = table.column_names.index(column), table[column].type
+    nullable = table.set_column(place, column, pa.array([*some, None]).cast(kind))
+    pq.write_table(nullable, file, write_statistics=False)
+
+    assert run(["replay", str(trace)]) == 2
+
+    flaw = f"column {column!r} has 1 missing values"
+    assert capsys.readouterr().err == f"aiowheel: {file}: not a trace: {flaw}\n"
+
+
 def test_a_trace_rewritten_by_another_program_is_read(trace: Path) -> None:
     """Spark writes the columns without dictionaries."""
     (file,) = trace.glob("*.parquet")

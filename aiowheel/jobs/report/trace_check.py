@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from aiowheel.errors import BadInputError
 from aiowheel.trace import TRACE_COLUMNS, trace_files
-from aiowheel.trace._stored import arrow_path, stored_schema
+from aiowheel.trace._stored import arrow_path, stored_schema, unreadable
 
 
 def check_trace(trace_folder: str | os.PathLike[str]) -> list[str]:
@@ -40,13 +40,26 @@ def _flaws(file: str) -> Iterator[str]:
             yield f"no column {column.name!r}"
         elif _kind(found := schema.field(column.name).type) != (wanted := _kind(column.type)):
             yield f"column {column.name!r} must hold {wanted}, got {found}"
-    required = {column.name for column in TRACE_COLUMNS if not column.nullable}
-    metadata = pq.read_metadata(arrow_path(file))
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            name, found = column.path_in_schema, column.statistics
-            if name in required and found is not None and found.null_count:
-                yield f"column {name!r} has {found.null_count:,} missing values"
+    for column in TRACE_COLUMNS:
+        may_be_missing = column.nullable or pa.types.is_list(column.type)  # no list is no keys
+        if not may_be_missing and (missing := _missing(file, column.name)):
+            yield f"column {column.name!r} has {missing:,} missing values"
+
+
+def _missing(file: str, name: str) -> int:
+    """Count the missing values of a column; the column is read only if it has no statistics."""
+    try:
+        with pq.ParquetFile(arrow_path(file)) as opened:
+            metadata = opened.metadata
+            places = range(metadata.num_columns)
+            place = next(at for at in places if metadata.schema.column(at).path == name)
+            groups = map(metadata.row_group, range(metadata.num_row_groups))
+            found = [group.column(place).statistics for group in groups]
+            if all(each is not None and each.has_null_count for each in found):
+                return sum(each.null_count for each in found)
+            return int(opened.read([name]).column(name).null_count)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(file, error) from error
 
 
 def _kind(found: pa.DataType) -> str:
