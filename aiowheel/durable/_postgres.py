@@ -47,6 +47,7 @@ T = TypeVar("T")
 _PARTITIONS = 64
 _CHANNEL = "aiowheel_timers"
 _COMMAND_SECONDS = 10.0
+_NO_ANSWER = f"PostgreSQL: no answer within {_COMMAND_SECONDS:g} seconds"
 _HEARTBEAT_SECONDS = 5.0  # between two checks of the listening connection
 _LOCK_MS = 2000  #: how long a commit waits for timers that other transactions hold
 _BRIEF_LOCK_MS = 20  #: the same, for a commit that is divided then
@@ -372,6 +373,7 @@ class _Connection:
         self._connection: Any = None
         self._lock_ms = _LOCK_MS  # the connection's `lock_timeout`
         self._lock = asyncio.Lock()
+        self._silences = 0  # calls that the server did not answer
 
     async def run(self, call: Callable[[Any], Awaitable[T]], lock_ms: int = _LOCK_MS) -> T:
         """Run *call* with the connection, whose statements wait *lock_ms* for a lock.
@@ -381,7 +383,10 @@ class _Connection:
             BadRowError: The server or the driver refuses a value.
             StoreError: The server cannot be used.
         """
+        silences = self._silences
         async with self._lock:
+            if silences != self._silences:  # otherwise waiting calls would fail one by one
+                raise StoreError(_NO_ANSWER)
             for remaining in reversed(range(_TRIES)):
                 try:
                     return await self._run(call, lock_ms)
@@ -405,6 +410,10 @@ class _Connection:
             raise _HeldError(f"PostgreSQL: {error}") from error
         except _BAD_ROW as error:
             raise BadRowError(f"PostgreSQL: {error}") from error
+        except TimeoutError as error:
+            self._drop()
+            self._silences += 1
+            raise StoreError(_NO_ANSWER) from error
         except _UNUSABLE as error:
             self._drop()
             raise StoreError(f"PostgreSQL: {type(error).__name__}: {error}") from error

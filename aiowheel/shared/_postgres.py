@@ -247,7 +247,10 @@ class PostgresCounters:
                 transaction may have been committed.
             asyncpg.PostgresError: A statement failed; the transaction was rolled back.
         """
-        async with self._writing.use() as connection, connection.transaction():
+        async with (
+            self._writing.use() as connection,
+            connection.transaction(isolation="read_committed"),
+        ):
             return await step(connection)
 
     async def query(self, step: Callable[[Any], Awaitable[T]]) -> T:
@@ -335,7 +338,7 @@ class PostgresCounters:
         names = (f"{self._name}_epoch", f"{self._name}_counters")
         if await connection.fetchval(found, *names):
             return
-        async with connection.transaction():
+        async with connection.transaction(isolation="read_committed"):
             # CREATE TABLE IF NOT EXISTS fails when two sessions run it at the same time.
             lock = f"SELECT pg_advisory_xact_lock(hashtext('{self._name} aiowheel'))"
             await connection.execute(lock)

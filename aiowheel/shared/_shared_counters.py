@@ -261,7 +261,7 @@ class SharedCounters:
         """Return the value of a counter; None if it has none.
 
         The answer may be as old as the last hint. It costs a share of a read if the key is not kept
-        up to date.
+        up to date. The call waits until the store answers; `aiowheel.timeout` limits that time.
 
         Raises:
             TypeError, ValueError: *key* is not a legal key.

@@ -484,6 +484,26 @@ async def test_a_silent_connection_is_replaced(
     await user.close()
 
 
+async def test_calls_that_wait_for_a_silent_server_fail_together(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them waits for the answer, and the others do not wait for it again."""
+    monkeypatch.setattr(_postgres, "_COMMAND_SECONDS", 0.3)
+    store = PostgresStore(database)
+    await store.open()
+    user = await connected(database)
+    async with user.transaction():
+        await user.execute("LOCK TABLE aiowheel_timers")
+        calls = [store.get(f"n{number}") for number in range(10)]
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [str(each) for each in errors] == ["PostgreSQL: no answer within 10 seconds"] * 10
+    assert store._reader._silences == 1
+    assert await store.get("n") is None
+    await user.close()
+    await store.close()
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("database")  # skips without PostgreSQL
 async def test_of_several_hosts_the_primary_is_used() -> None:

@@ -246,6 +246,21 @@ async def test_a_statement_that_the_server_ends_is_repeated(
         await connection.close()
 
 
+async def test_writes_see_what_was_committed_while_they_waited(
+    postgres_server: PostgresServer,
+) -> None:
+    """The database may have a stricter default, with which waiting transactions fail."""
+    separator = "&" if "?" in postgres_server.dsn else "?"
+    strict = f"{separator}default_transaction_isolation=serializable"
+    store = PostgresCounters(postgres_server.dsn + strict, name="isolation")
+
+    async def isolation(connection: Any) -> object:
+        return await connection.fetchval("SHOW transaction_isolation")
+
+    assert await store.write(isolation) == "read committed"
+    await store.aclose()
+
+
 @pytest.mark.slow
 async def test_of_several_hosts_of_postgres_the_primary_is_used(
     postgres_server: PostgresServer,
