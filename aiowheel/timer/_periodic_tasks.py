@@ -26,7 +26,8 @@ from aiowheel._callbacks import is_coroutine_function
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-_Run = tuple[Coroutine[object, object, None], Awaitable[object], Context]
+_Coroutine = Coroutine[object, object, None]
+_Run = tuple[_Coroutine, Awaitable[object], Context]
 
 
 class Call(Protocol):
@@ -57,10 +58,12 @@ class PeriodicTasks:
         # Each coroutine of `_run`, the object that it awaits, and its context. `_on_done` closes a
         # coroutine that never starts.
         self._not_begun: dict[Call, _Run] = {}
+        self._waiting: list[Call] = []  # those of `_not_begun` that have no task yet
         self._withdrawn: set[Call] = set()  # calls that were cancelled before they began
         self._running: dict[Call, Task[object] | None] = {}
         self._cut_short: list[Call] = []  # cancelled by the end of the group; continued after it
-        self._stop = Event()
+        self._wanted = Event()  # a call waits for its task, or the group must end
+        self._stopping = False
         self._ended = False
 
     def prepare(self, function: object) -> None:
@@ -86,13 +89,18 @@ class PeriodicTasks:
                 _discard(awaitable)
                 raise
         self._not_begun[call] = (self._run(call, awaitable), awaitable, context)
-        if self._group is not None and not self._is_dying():
-            self._spawn(self._group, call)
+        self._waiting.append(call)
+        self._wanted.set()
 
-    def _spawn(self, group: TaskGroup, call: Call) -> None:
-        run, _, context = self._not_begun[call]
+    def _spawn_waiting(self, group: TaskGroup) -> None:
+        """Create the tasks of the waiting calls; in a task, because anyio may look for one."""
+        calls, self._waiting = self._waiting, []
+        for call in calls:
+            self._spawn(group, *self._not_begun[call])
 
-        def coroutine() -> Coroutine[object, object, None]:
+    @staticmethod
+    def _spawn(group: TaskGroup, run: _Coroutine, _: object, context: Context) -> None:
+        def coroutine() -> _Coroutine:
             return run
 
         context.run(group.start_soon, coroutine)
@@ -101,14 +109,15 @@ class PeriodicTasks:
         """Return whether the group is ending; new calls then wait for `_on_done`."""
         host, group = self._host, self._group
         return (
-            self._stop.is_set()
+            self._stopping
             or (host is not None and host.cancelling() > 0)
             or (group is not None and group.cancel_scope.cancel_called)
         )
 
     def _open(self, loop: AbstractEventLoop) -> None:
         if not self._ended:
-            self._stop = Event()  # an event belongs to the loop in which it was awaited
+            self._stopping = False
+        self._wanted = Event()  # an event belongs to the loop in which it was awaited
         coroutine = self._serve()
         try:
             # Without options, because a task factory may have none.
@@ -126,11 +135,12 @@ class PeriodicTasks:
         try:
             async with create_task_group() as group:
                 self._group = group
-                if not self._ended:
-                    for call in list(self._not_begun):  # a copy: an eager task starts at once
-                        self._spawn(group, call)
                 try:
-                    await self._stop.wait()
+                    while not self._is_dying():
+                        self._wanted.clear()
+                        if not self._ended:
+                            self._spawn_waiting(group)
+                        await self._wanted.wait()
                 except CancelledError as error:
                     cancelled = error
                 self._cancel_running()
@@ -168,7 +178,7 @@ class PeriodicTasks:
             run.close()
             _discard(awaitable)
         calls, self._cut_short = [*self._cut_short, *self._not_begun], []
-        self._not_begun = {}
+        self._not_begun, self._waiting = {}, []
         self._withdrawn.clear()
         for call in calls:
             if self._ended:
@@ -223,12 +233,16 @@ class PeriodicTasks:
         """Cancel the running coroutines without waiting; finalizers call this in any thread."""
         host = self._host
         if host is not None and not host.get_loop().is_closed():
-            host.get_loop().call_soon_threadsafe(self._stop.set, context=Context())
+            host.get_loop().call_soon_threadsafe(self._end_group, context=Context())
 
     def stop(self) -> None:
         """Start no more coroutines and cancel the running ones; on the loop's thread."""
         self.close()
-        self._stop.set()
+        self._end_group()
+
+    def _end_group(self) -> None:
+        self._stopping = True
+        self._wanted.set()
 
     async def join(self) -> None:
         """Wait until the running coroutines have ended."""

@@ -710,6 +710,42 @@ async def test_runs_begin_at_once_where_tasks_are_eager(until: Until) -> None:
         asyncio.get_running_loop().set_task_factory(None)
 
 
+class Sniffio:
+    """What anyio uses of sniffio, which other packages install: it looks for a running task."""
+
+    class AsyncLibraryNotFoundError(RuntimeError):
+        """No task runs."""
+
+    current_async_library_cvar: ContextVar[str | None] = ContextVar("library", default=None)
+
+    def current_async_library(self) -> str:
+        """Return the library of the running task."""
+        if asyncio.current_task() is None:
+            raise self.AsyncLibraryNotFoundError
+        return "asyncio"
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+async def test_coroutines_start_beside_sniffio(
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_shared: bool,
+) -> None:
+    """The alarm of the shared timer runs in no task."""
+    monkeypatch.setattr("anyio._core._eventloop.sniffio", Sniffio())
+    runs = 0
+
+    async def work() -> None:
+        nonlocal runs
+        runs += 1
+
+    async with nullcontext(aiowheel) if is_shared else Timer() as timer:
+        handle = timer.every(60, work, first=0)
+        await until(lambda: runs)
+        handle.cancel()
+
+
 @pytest.mark.skipif(
     sys.version_info >= (3, 13, 3), reason="from Python 3.13.3 on, loops pass all options to it"
 )
