@@ -92,8 +92,9 @@ class TraceRecorder(RowCollector, Instrument):
             file_rows: Rows after which a file is closed, at least 1.
             file_bytes: Bytes after which a file is closed, at least 1.
             file_seconds: Age after which a file is closed, more than 0.
-            clock: The clock of the timer, in seconds: `time.monotonic`, which event loops use, or
-                `ManualTimer.time`.
+            clock: The clock of the timer, in seconds: `time.monotonic`, which event loops use;
+                otherwise the method `time` of the timer, which is a `ManualTimer`, or an open
+                `Timer` with `clock="boottime"`.
             wall_clock: Unix time in nanoseconds. Read once, together with `clock`, so that setting
                 the wall clock while recording changes no times.
 

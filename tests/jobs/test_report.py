@@ -1,5 +1,6 @@
 """The report job on ten operations whose numbers are known."""
 
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -243,6 +244,23 @@ def test_another_program_may_change_the_widths_of_integers(
     assert found.to_pylist() == expected
     assert dict(frame.dtypes)["created"] == "bigint"
     assert dict(frame.dtypes)["checks"] == "int"
+
+
+def test_quantiles_are_exact_up_to_10_000_operations(spark: "SparkSession", tmp_path: Path) -> None:
+    """Waits of 1 to 9,999 ns, in any order and in several files."""
+    from aiowheel.jobs.report.job import read_trace_frame
+    from aiowheel.jobs.report.tables import completion_quantiles
+
+    waits = list(range(1, 10_000))
+    random.Random(1).shuffle(waits)
+    for nth in range(3):
+        rows = [row(number, "completed", waits[number], "a") for number in range(nth, 9_999, 3)]
+        pq.write_table(pa.Table.from_pylist(rows, TRACE_SCHEMA), tmp_path / f"trace-{nth}.parquet")
+
+    (found,) = completion_quantiles(read_trace_frame(tmp_path, spark)).collect()
+
+    wanted = {"p50_ns": 5_000, "p90_ns": 9_000, "p99_ns": 9_900, "p999_ns": 9_990}
+    assert {name: found[name] for name in wanted} == wanted
 
 
 def test_missing_keys_are_no_keys(spark: "SparkSession", tmp_path: Path) -> None:

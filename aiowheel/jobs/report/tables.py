@@ -14,9 +14,9 @@ from aiowheel._arguments import checked_int
 
 _GROUP = ("purgatory", "kind")
 _QUANTILES = {"p50_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99, "p999_ns": 0.999}
-# With this accuracy, percentile_approx returns a value of the data, of the exact rank up to 10,000
-# rows; for more rows, the rank is off by at most one part in 10,000.
-_ACCURACY = 10_000
+# percentile_approx returns a value of the data whose rank is off by at most the number of rows
+# divided by the accuracy: by no rank up to 10,000 rows, for which 10,000 would be too little.
+_ACCURACY = 20_000
 
 # Lower edges 0, 1, 2, 5, 10, ... microseconds up to 1000 seconds: fine enough to show one tick, few
 # enough to print.
