@@ -14,6 +14,7 @@ from aiowheel.integrations._exchange import Exchange
 from aiowheel.integrations._hangup import done_before_disconnect
 from aiowheel.integrations._jitter import spread
 from aiowheel.integrations._poll import Poll
+from aiowheel.integrations._version import one_header
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared import SharedCounters
 
@@ -167,7 +168,8 @@ class _Exchange(Exchange[Response]):
 
     def seen(self) -> tuple[str | None, str | None]:
         request = self._request
-        return request.headers.get("if-none-match"), request.query_params.get("since")
+        tags = one_header(request.headers.getlist("if-none-match"))
+        return tags, request.query_params.get("since")
 
     def response(self, status: int, text: str | None = None) -> Response:
         return Response(status_code=status) if text is None else PlainTextResponse(text, status)

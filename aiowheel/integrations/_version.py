@@ -6,7 +6,7 @@ Source: RFC 9110, sections 8.8.3 (ETag) and 13.1.2 (If-None-Match).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from aiowheel.errors import BadInputError
@@ -28,6 +28,11 @@ def version_of(version: Callable[[], object]) -> int:
         ValueError: The result is out of range.
     """
     return checked_value("version", called("version", version))
+
+
+def one_header(lines: Sequence[str]) -> str | None:
+    """Return the value of a header with these lines; None without any (RFC 9110, 5.3)."""
+    return ", ".join(lines) if lines else None
 
 
 class SeenVersion(NamedTuple):

@@ -17,6 +17,7 @@ from aiowheel.errors import AiowheelError, MissingExtraError
 from aiowheel.integrations._exchange import Exchange
 from aiowheel.integrations._jitter import spread
 from aiowheel.integrations._poll import Poll, check_wheel
+from aiowheel.integrations._version import one_header
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared import CounterStore, SharedCounters
 from aiowheel.timer import Timer
@@ -178,7 +179,8 @@ class _Exchange(Exchange[web.StreamResponse]):
         self._request = request
 
     def seen(self) -> tuple[str | None, str | None]:
-        return self._request.headers.get("If-None-Match"), self._request.query.get("since")
+        tags = one_header(self._request.headers.getall("If-None-Match", []))
+        return tags, self._request.query.get("since")
 
     def response(self, status: int, text: str | None = None) -> web.StreamResponse:
         return web.Response(status=status, text=text)

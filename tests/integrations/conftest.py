@@ -72,8 +72,8 @@ Ask = Callable[..., Exchange]
 def ask() -> Ask:
     """Return a function that begins a request.
 
-    It is called as `ask(app, "/path?query", headers={...}, state={...})`. The body of a GET is
-    empty; for any other method the test sends it.
+    It is called as `ask(app, "/path?query", headers={...}, state={...})`. A header with line breaks
+    has several lines. The body of a GET is empty; for any other method the test sends it.
     """
 
     def begin(
@@ -92,7 +92,11 @@ def ask() -> Ask:
             "method": method,
             "path": path,
             "query_string": query.encode(),
-            "headers": [(name.encode(), each.encode()) for name, each in (headers or {}).items()],
+            "headers": [
+                (name.encode(), line.encode())
+                for name, value in (headers or {}).items()
+                for line in value.split("\n")
+            ],
             "state": dict(state or {}),
         }
         exchange = Exchange(app, scope)

@@ -91,7 +91,9 @@ async def test_a_client_with_the_current_version_waits_for_the_next(
 
 
 @pytest.mark.parametrize(
-    "tags", ['"3"', 'W/"3"', '"2", "3"', "*", ' "other" , W/"3"'], ids=lambda tags: tags.strip()
+    "tags",
+    ['"3"', 'W/"3"', '"2", "3"', "*", ' "other" , W/"3"', '"2"\n"3"'],
+    ids=lambda tags: tags.strip(),
 )
 async def test_every_form_of_if_none_match_is_understood(
     document: Document, ask: Ask, virtual_clock: VirtualClock, tags: str
