@@ -663,12 +663,16 @@ class DurableTimers:
         return to_datetime(self._clock.now_us())
 
     def statistics(self) -> DurableStatistics:
-        """Return a snapshot of the counts of this process. O(size of the histograms)."""
+        """Return a snapshot of the counts of this process, from any thread.
+
+        Cost: O(size of the histograms + timers that are due).
+        """
         if not hasattr(self, "_runner"):  # not entered yet
             return self._counts.snapshot()
         return self._counts.snapshot(
             resident=len(self._window.resident),
-            ready=sum(entry.row is not None for entry in self._runner.ready),
+            # Another thread must not iterate over the deque, which the loop changes.
+            ready=sum(entry.row is not None for entry in self._runner.ready.copy()),
             in_flight=len(self._runner.unsettled),
             partitions=len(self._window.held),
         )

@@ -28,6 +28,7 @@ from aiowheel.durable import (
 )
 from aiowheel.durable._operations import Cursor, Leased, Operation, Put, Result, Row, part_of
 from aiowheel.durable._recurrence import Recurrence
+from aiowheel.durable._window import Entry
 from aiowheel.testing import VirtualClockEventLoop
 
 from .links import Cut, Link, Stalled, Transactional
@@ -1566,3 +1567,22 @@ async def test_a_timer_fires_after_its_commit_was_cancelled_with_all_tasks(commi
 
         assert log.names == ["a"] * (7 if fires else 1)
         assert timers.statistics().store_errors == 1
+
+
+async def test_statistics_can_be_read_while_timers_become_due() -> None:
+    """Another thread may read them, so the loop may run between any two steps of the call."""
+
+    class Interrupted(Entry):
+        def __getattribute__(self, name: str) -> Any:
+            ready.append(Entry(pending))
+            return super().__getattribute__(name)
+
+    async with timers_on(MemoryStore(), Log()) as timers:
+        await timers.schedule("a", "h", due=DAY)
+        (pending,) = [row async for row in timers.pending()]
+        ready = timers._runner.ready
+        ready.extend([Interrupted(pending), Entry(pending)])
+
+        assert timers.statistics().ready == 2
+        assert len(ready) == 3
+        ready.clear()
