@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from aiowheel._arguments import checked_str, safe_repr
@@ -158,12 +158,14 @@ class Subject:
         label: The value of the label `name`.
         snapshot: Reads the statistics.
         closed: Returns whether the subject is closed; another subject can then take its name.
+        earlier: The counts of the closed subjects that had the name before, by name of the number.
     """
 
     prefix: str
     label: str
     snapshot: Callable[[], Statistics]
     closed: Callable[[], bool]
+    earlier: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def read(self) -> Statistics | None:
         """Return a snapshot, or None for a timer that was not entered yet.
@@ -174,6 +176,17 @@ class Subject:
             return self.snapshot()
         except TimerClosedError:
             return None
+
+    def totals(self) -> Mapping[str, int]:
+        """Return the monotonic numbers, with those of the earlier subjects."""
+        snapshot = self.read()
+        if snapshot is None:
+            return self.earlier
+        return {
+            number.name: number.read(snapshot) + self.earlier.get(number.name, 0)
+            for number in READINGS[self.prefix][0]
+            if number.monotonic
+        }
 
 
 def timer_subject(timer: Timer, label: str) -> Subject:
@@ -229,7 +242,7 @@ def enlist(subject: Subject, subjects: list[Subject]) -> None:
                     f"a {kind} is reported as {subject.label!r} already: "
                     "close it first, or give the new one another name"
                 )
-            subjects[index] = subject
+            subjects[index] = replace(subject, earlier=other.totals())
             return
     subjects.append(subject)
 

@@ -37,10 +37,11 @@ _QUANTILES = (0.5, 0.9, 0.99, 1.0)
 def observe_timer(meter: Meter, timer: Timer, name: str) -> None:
     """Create observable instruments for *timer* on *meter*, with the attribute `name`.
 
-    Counts become counters such as `aiowheel.timer.fired`. The lateness histogram becomes a gauge of
-    its quantiles, with the attribute `quantile`. Pass the same meter object to all calls: until the
-    application has set its provider, `get_meter` returns a new object each time, and after that the
-    SDK keeps the instruments of the first one only.
+    Counts become counters such as `aiowheel.timer.fired`; if a closed timer had the name before,
+    they go on from its counts. The lateness histogram becomes a gauge of its quantiles, with the
+    attribute `quantile`. Pass the same meter object to all calls: until the application has set its
+    provider, `get_meter` returns a new object each time, and after that the SDK keeps the
+    instruments of the first one only.
 
     Raises:
         ValueError: Another timer that is not closed has the name on this meter.
@@ -120,7 +121,9 @@ def _counting(
         for subject in subjects:
             snapshot = subject.read()
             if snapshot is not None:
-                yield Observation(number.read(snapshot), {"name": subject.label})
+                # A sum that falls would be exported as a negative difference.
+                total = number.read(snapshot) + subject.earlier.get(number.name, 0)
+                yield Observation(total, {"name": subject.label})
 
     return observe
 

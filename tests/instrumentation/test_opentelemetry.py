@@ -8,8 +8,8 @@ from aiowheel import DelayedOperation, ManualTimer, Purgatory, Timer
 
 pytest.importorskip("opentelemetry.sdk.metrics")
 
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics import MeterProvider, ObservableCounter
+from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 
 from aiowheel.instrumentation.opentelemetry import (
     observe_purgatory,
@@ -114,6 +114,28 @@ def test_the_name_of_a_closed_timer_can_be_reused(caplog: pytest.LogCaptureFixtu
 
     assert collected(reader)["aiowheel.timer.scheduled", ""] == 1
     assert caplog.records == []
+
+
+def test_counters_go_on_when_a_closed_timer_is_replaced() -> None:
+    """The sum never falls, and each fire is in one difference; gauges show the new timer."""
+    differences = InMemoryMetricReader({ObservableCounter: AggregationTemporality.DELTA})
+    sums = InMemoryMetricReader()
+    meter = MeterProvider([differences, sums]).get_meter("test")
+    fired: list[tuple[float, float]] = []
+    for count in (20, 3, 2):
+        timer = ManualTimer()
+        observe_timer(meter, timer, "main")
+        for delay in (1, 60):
+            for _ in range(count):
+                timer.call_later(delay, int)
+        timer.advance(1)
+        points = collected(sums)
+        assert points["aiowheel.timer.pending", ""] == count
+        name = "aiowheel.timer.fired", ""
+        fired.append((collected(differences)[name], points[name]))
+        timer.close_with_loop()
+
+    assert fired == [(20, 20), (3, 23), (2, 25)]
 
 
 async def test_shared_counters_are_observed() -> None:
