@@ -15,7 +15,8 @@ class DurableStatistics(NamedTuple):
         ready: Timers in memory that are due and wait for a fire in flight to end, or for a lease.
         in_flight: Fires that have begun and whose outcome is not committed yet.
         partitions: Partitions that this process owns.
-        scheduled: Timers written, including replacements.
+        scheduled: Timers written, including replacements and those of `schedule_in` whose
+            transaction was rolled back.
         cancelled: Timers deleted by `cancel`.
         rescheduled: Timers moved.
         fired: Fires begun, including repeats and retries.

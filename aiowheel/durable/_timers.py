@@ -500,7 +500,9 @@ class DurableTimers:
         """
         self._check_caller()
         put = self._put_of(name, handler, due, payload, if_exists)
-        return _is_written([await self._store.put_in(connection, put)])
+        is_written = _is_written([await self._store.put_in(connection, put)])
+        self._counts.scheduled += is_written
+        return is_written
 
     async def every(
         self,

@@ -122,7 +122,7 @@ _DURABLE_NUMBERS: Sequence[Number] = (
     _number("ready", "Timers in memory that are due.", monotonic=False),
     _number("in_flight", "Fires whose end is not committed.", monotonic=False),
     _number("partitions", "Partitions that this process owns.", monotonic=False),
-    _number("scheduled", "Timers written."),
+    _number("scheduled", "Timers written, also in transactions that were rolled back."),
     _number("cancelled", "Timers cancelled."),
     _number("rescheduled", "Timers moved."),
     _number("fired", "Fires begun, repeats and retries included."),

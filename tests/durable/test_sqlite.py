@@ -71,6 +71,7 @@ async def test_a_timer_of_a_transaction_exists_if_the_transaction_commits(path: 
         assert not await timers.schedule_in(connection, "kept", "h", due=FAR, if_exists="keep")
         with pytest.raises(TimerExistsError):
             await timers.schedule_in(connection, "kept", "h", due=FAR, if_exists="error")
+        assert timers.statistics().scheduled == 2  # also in the transaction that was rolled back
         assert fired.names == []
         connection.commit()
         await until(lambda: fired.names != [])
