@@ -77,7 +77,11 @@ class Leases:
     def valid(self) -> bool:
         """Return whether firing is safe: the leases hold, and the timers in memory are current."""
         is_known = not self._reset_wanted and not self._asking
-        return is_known and self._timer.time() < self._valid_until
+        return is_known and self.hold()
+
+    def hold(self) -> bool:
+        """Return whether the leases hold; no other process owns the partitions then."""
+        return self._timer.time() < self._valid_until
 
     def suspect(self) -> None:
         """Have the window read again: a commit without an answer may have happened."""

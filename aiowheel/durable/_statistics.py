@@ -14,7 +14,7 @@ class DurableStatistics(NamedTuple):
         resident: Timers in memory: those of the window that have not begun to fire.
         ready: Timers in memory that are due and wait for a fire in flight to end, or for a lease.
         in_flight: Fires that have begun and whose outcome is not committed yet.
-        partitions: Partitions that this process owns.
+        partitions: Partitions that this process owns; 0 after its lease has ended.
         scheduled: Timers written, including replacements and those of `schedule_in` whose
             transaction was rolled back.
         cancelled: Timers deleted by `cancel`.

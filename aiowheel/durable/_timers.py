@@ -669,14 +669,14 @@ class DurableTimers:
 
         Cost: O(size of the histograms + timers that are due).
         """
-        if not hasattr(self, "_runner"):  # not entered yet
+        if not hasattr(self, "_leases"):  # not entered yet
             return self._counts.snapshot()
         return self._counts.snapshot(
             resident=len(self._window.resident),
             # Another thread must not iterate over the deque, which the loop changes.
             ready=sum(entry.row is not None for entry in self._runner.ready.copy()),
             in_flight=len(self._runner.unsettled),
-            partitions=len(self._window.held),
+            partitions=len(self._window.held) if self._leases.hold() else 0,
         )
 
     def __repr__(self) -> str:

@@ -121,7 +121,11 @@ _DURABLE_NUMBERS: Sequence[Number] = (
     _number("resident", "Timers in memory that have not begun to fire.", monotonic=False),
     _number("ready", "Timers in memory that are due.", monotonic=False),
     _number("in_flight", "Fires whose end is not committed.", monotonic=False),
-    _number("partitions", "Partitions that this process owns.", monotonic=False),
+    _number(
+        "partitions",
+        "Partitions that this process owns; 0 after its lease has ended.",
+        monotonic=False,
+    ),
     _number("scheduled", "Timers written, also in transactions that were rolled back."),
     _number("cancelled", "Timers cancelled."),
     _number("rescheduled", "Timers moved."),

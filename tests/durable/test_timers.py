@@ -778,6 +778,25 @@ async def test_a_store_that_fails_stops_nothing_for_good(mode: str) -> None:
         assert all(len(ids) == 1 for ids in by_name.values())
 
 
+async def test_partitions_are_counted_while_their_lease_lasts() -> None:
+    """Each partition has one owner in the counts of all processes, also if one is cut off."""
+    base = MemoryStore()
+    store = Cut(base)
+    async with timers_on(store, Log(), lease=9) as cut:
+        for _ in range(90):  # also during the calls of the store
+            assert cut.statistics().partitions == base.partitions
+            await asyncio.sleep(0.1)
+        store.mode = "before"
+        async with timers_on(base, Log(), lease=9) as other:
+            await asyncio.sleep(20)
+            assert cut.statistics().partitions == 0
+            assert other.statistics().partitions == base.partitions
+            store.mode = ""
+            await asyncio.sleep(20)
+            assert cut.statistics().partitions == base.partitions / 2
+            assert other.statistics().partitions == base.partitions / 2
+
+
 async def test_a_timer_whose_commit_fails_after_the_write_fires_in_time() -> None:
     """The caller gets an error, but the store has the timer: its window is read again."""
     store, log = Cut(MemoryStore()), Log()
