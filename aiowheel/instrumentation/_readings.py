@@ -151,6 +151,13 @@ READINGS: Final[Mapping[str, tuple[Sequence[Number], Sequence[Distribution]]]] =
     "aiowheel_purgatory": (_PURGATORY_NUMBERS, _PURGATORY_DISTRIBUTIONS),
     "aiowheel_shared": (_SHARED_NUMBERS, ()),
 }
+#: The names of the kinds in errors.
+_KINDS: Final = {
+    "aiowheel_timer": "timer",
+    "aiowheel_durable": "set of durable timers",
+    "aiowheel_purgatory": "purgatory",
+    "aiowheel_shared": "set of shared counters",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +165,7 @@ class Subject:
     """One timer, purgatory, set of shared counters or `DurableTimers`, and its name in the metrics.
 
     Attributes:
+        of: The timer, purgatory, shared counters or durable timers.
         prefix: One of `READINGS`.
         label: The value of the label `name`.
         snapshot: Reads the statistics.
@@ -165,6 +173,7 @@ class Subject:
         earlier: The counts of the closed subjects that had the name before, by name of the number.
     """
 
+    of: object
     prefix: str
     label: str
     snapshot: Callable[[], Statistics]
@@ -197,17 +206,17 @@ def timer_subject(timer: Timer, label: str) -> Subject:
     """Return the subject of *timer*, with the name *label*."""
     if not isinstance(timer, Timer):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
         raise TypeError(f"timer must be a Timer, got {safe_repr(timer)}")
-    return Subject(
-        "aiowheel_timer", checked_str("name", label), timer.statistics, lambda: timer.closed
-    )
+    label = checked_str("name", label)
+    return Subject(timer, "aiowheel_timer", label, timer.statistics, lambda: timer.closed)
 
 
 def purgatory_subject(purgatory: Purgatory) -> Subject:
     """Return the subject of *purgatory*, with its own name."""
     if not isinstance(purgatory, Purgatory):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
         raise TypeError(f"purgatory must be a Purgatory, got {safe_repr(purgatory)}")
+    label = purgatory.name
     return Subject(
-        "aiowheel_purgatory", purgatory.name, purgatory.statistics, lambda: purgatory.closed
+        purgatory, "aiowheel_purgatory", label, purgatory.statistics, lambda: purgatory.closed
     )
 
 
@@ -215,35 +224,34 @@ def shared_subject(shared: SharedCounters) -> Subject:
     """Return the subject of *shared*, with the name of its purgatory."""
     if not isinstance(shared, SharedCounters):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
         raise TypeError(f"shared must be a SharedCounters, got {safe_repr(shared)}")
-    return Subject("aiowheel_shared", shared.name, shared.statistics, lambda: shared.closed)
+    return Subject(shared, "aiowheel_shared", shared.name, shared.statistics, lambda: shared.closed)
 
 
 def durable_subject(timers: DurableTimers, label: str) -> Subject:
     """Return the subject of *timers*, with the name *label*."""
     if not isinstance(timers, DurableTimers):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
         raise TypeError(f"timers must be a DurableTimers, got {safe_repr(timers)}")
-    return Subject(
-        "aiowheel_durable", checked_str("name", label), timers.statistics, lambda: timers.closed
-    )
+    label = checked_str("name", label)
+    return Subject(timers, "aiowheel_durable", label, timers.statistics, lambda: timers.closed)
 
 
 def enlist(subject: Subject, subjects: list[Subject]) -> None:
     """Add *subject* to *subjects*, in the place of a closed one with the same name.
 
     A monitoring system keeps the first of two samples with one name, which would be that of the
-    closed subject.
+    closed subject. An object that has the name already is not added again: durable timers can be
+    entered several times.
 
     Raises:
-        ValueError: A subject that is not closed has the name.
+        ValueError: Another subject that is not closed has the name.
     """
     for index, other in enumerate(subjects):
         if (other.prefix, other.label) == (subject.prefix, subject.label):
+            if other.of is subject.of:
+                return
             if not other.closed():
-                kind = subject.prefix.removeprefix("aiowheel_")
-                if kind == "shared":
-                    kind = "set of shared counters"
                 raise ValueError(
-                    f"a {kind} is reported as {subject.label!r} already: "
+                    f"a {_KINDS[subject.prefix]} is reported as {subject.label!r} already: "
                     "close it first, or give the new one another name"
                 )
             subjects[index] = replace(subject, earlier=other.totals())

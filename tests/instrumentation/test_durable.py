@@ -29,7 +29,7 @@ async def test_prometheus_reports_durable_timers() -> None:
     timers.handler("h", retry=Retry(2, backoff=1))(fail)
     collector = AiowheelCollector()
     collector.add_durable(timers, "reminders")
-    with pytest.raises(ValueError, match="'reminders'"):
+    with pytest.raises(ValueError, match="a set of durable timers is reported as 'reminders'"):
         collector.add_durable(DurableTimers(MemoryStore()), "reminders")
     registry = CollectorRegistry()
     registry.register(collector)
@@ -78,6 +78,48 @@ async def test_opentelemetry_reports_durable_timers() -> None:
 
     assert '"aiowheel.durable.acknowledged"' in text
     assert '"aiowheel.durable.lateness"' in text
+
+
+async def test_timers_that_are_entered_again_can_be_added_again() -> None:
+    """A program adds them at each start; their counts go on, and appear once."""
+    pytest.importorskip("prometheus_client")
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from aiowheel.instrumentation.opentelemetry import observe_durable
+    from aiowheel.instrumentation.prometheus import AiowheelCollector
+
+    collector, registry = AiowheelCollector(), CollectorRegistry()
+    registry.register(collector)
+    reader = InMemoryMetricReader()
+    meter = MeterProvider([reader]).get_meter("test")
+    timers = DurableTimers(MemoryStore())
+    timers.handler("h")(fail)
+    for is_first in (True, False):
+        if is_first:
+            observe_durable(meter, timers, "reminders")
+        async with timers:
+            collector.add_durable(timers, "reminders")
+            observe_durable(meter, timers, "reminders")
+            await timers.schedule("good", "h", due=timedelta(seconds=1))
+            await asyncio.sleep(60)
+        collector.add_durable(timers, "reminders")
+        observe_durable(meter, timers, "reminders")
+
+    lines = generate_latest(registry).decode().splitlines()
+    assert [line for line in lines if line.startswith("aiowheel_durable_fired_total")] == [
+        'aiowheel_durable_fired_total{name="reminders"} 2.0'
+    ]
+    data = reader.get_metrics_data()
+    assert data is not None
+    (fired,) = (
+        metric
+        for metric in data.resource_metrics[0].scope_metrics[0].metrics
+        if metric.name == "aiowheel.durable.fired"
+    )
+    assert [point.value for point in fired.data.data_points] == [2]  # type: ignore[union-attr]
 
 
 async def test_structlog_gets_the_events() -> None:
