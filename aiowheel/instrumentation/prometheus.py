@@ -45,7 +45,8 @@ class AiowheelCollector(Collector):
     Register it with the application's registry: `registry.register(collector)`. The metrics are
     called `aiowheel_timer_...`, `aiowheel_purgatory_...`, `aiowheel_shared_...` and
     `aiowheel_durable_...` and have the label `name`. Two open subjects of one kind must not have
-    the same name.
+    the same name. A bucket of a histogram may leave out durations that are at most 4 % below its
+    `le`.
     """
 
     def __init__(self) -> None:
@@ -108,9 +109,8 @@ def _families(prefix: str, snapshots: Sequence[tuple[str, Statistics]]) -> Itera
             family.add_metric([label], number.read(snapshot))
         yield family
     for distribution in distributions:
-        histograms = HistogramMetricFamily(
-            f"{prefix}_{distribution.name}", distribution.text, labels=["name"]
-        )
+        text = f"{distribution.text} Durations at most 4 % below an edge may be in the next bucket."
+        histograms = HistogramMetricFamily(f"{prefix}_{distribution.name}", text, labels=["name"])
         for label, snapshot in snapshots:
             _add(histograms, label, distribution.read(snapshot))
         yield histograms

@@ -10,6 +10,7 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from aiowheel.instrumentation._readings import EDGES
 from aiowheel.instrumentation.prometheus import AiowheelCollector
 from aiowheel.shared import SharedCounters
 from aiowheel.testing import MemoryCounters
@@ -55,6 +56,32 @@ def test_timer_counts_and_lateness_are_scraped() -> None:
     assert value(bucket, {"name": "main", "le": "+Inf"}) == 1
     total = value("aiowheel_timer_lateness_seconds_sum", {"name": "main"})
     assert total == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_buckets_leave_out_only_durations_close_below_their_edge(edge: float) -> None:
+    """The description names the error: at most 4 % below the edge, and none above it."""
+    timer = ManualTimer(tick=1e-6)
+    purgatory = Purgatory("fetch", timer=timer)
+    collector = AiowheelCollector()
+    collector.add_purgatory(purgatory)
+    registry = registered(collector)
+    counts: list[float | None] = []
+    for share in (0.96, 1.0, 1.001):
+        operation = Ready(None)
+        purgatory.try_complete_else_watch(operation, ["a"])
+        timer.advance(edge * share)
+        operation.force_complete()
+        bucket = "aiowheel_purgatory_duration_seconds_bucket"
+        counts.append(registry.get_sample_value(bucket, {"name": "fetch", "le": str(edge)}))
+
+    assert counts[0] == 1
+    assert counts[1] in {1, 2}
+    assert counts[2] == counts[1]
+    assert (
+        "# HELP aiowheel_purgatory_duration_seconds Completed minus created. "
+        "Durations at most 4 % below an edge may be in the next bucket.\n"
+    ) in generate_latest(registry).decode()
 
 
 def test_two_purgatories_share_each_metric_family() -> None:
