@@ -102,7 +102,11 @@ _PURGATORY_NUMBERS: Sequence[Number] = (
     _number("purges", "Purges of the watch lists."),
 )
 _PURGATORY_DISTRIBUTIONS: Sequence[Distribution] = (
-    _distribution("lateness", "lateness_seconds", "Expired minus deadline."),
+    _distribution(
+        "lateness",
+        "lateness_seconds",
+        "Expired minus deadline, without operations that closing ended before it.",
+    ),
     _distribution("durations", "duration_seconds", "Completed minus created."),
 )
 _SHARED_NUMBERS: Sequence[Number] = (

@@ -28,7 +28,8 @@ class PurgatoryStatistics(NamedTuple):
         estimated_total: The estimated number of operations in the watch lists, pending or ended;
             operations of `wait_until` are in no watch list.
         purges: Purges of the watch lists.
-        lateness: Time of expiration minus deadline, a histogram in seconds.
+        lateness: Time of expiration minus deadline, a histogram in seconds; without the operations
+            that closing ended before their deadline.
         durations: Time of completion minus time of creation, a histogram in seconds.
     """
 
@@ -78,7 +79,8 @@ class RunningCounts:
             self.durations.record(operation.finished_ns - operation.created_ns)
         elif outcome is _EXPIRED:
             self.expired += 1
-            self.lateness.record(operation.finished_ns - operation.deadline_ns)
+            if operation.finished_ns >= operation.deadline_ns:  # else closing has ended it
+                self.lateness.record(operation.finished_ns - operation.deadline_ns)
         elif outcome is _CANCELLED:
             self.cancelled += 1
         else:

@@ -184,6 +184,22 @@ def test_histograms_report_durations_and_lateness(purgatory: Purgatory, timer: M
     assert statistics.lateness.maximum == pytest.approx(0.0005)
 
 
+@pytest.mark.parametrize("delay", [60, None])
+async def test_operations_that_closing_ends_early_have_no_lateness(
+    purgatory: Purgatory, timer: ManualTimer, delay: Delay | None
+) -> None:
+    """They count as expired, but their deadline did not end them."""
+    watch(purgatory, "k", timeout=1)
+    timer.advance(1)
+    watch(purgatory, "k", timeout=delay)
+    await purgatory.aclose()
+
+    statistics = purgatory.statistics()
+
+    assert statistics.expired == 2
+    assert (statistics.lateness.count, statistics.lateness.maximum) == (1, 0.0)
+
+
 def test_top_keys_have_most_watchers(purgatory: Purgatory) -> None:
     """The keys come in descending order, as many as requested."""
     for number in range(10):
