@@ -93,6 +93,22 @@ def test_outcomes_are_counted(report: "ReportResult") -> None:
     ]
 
 
+def test_early_counts_what_closing_ended(spark: "SparkSession") -> None:
+    """An operation that expired without a deadline, or before it, did not time out."""
+    from aiowheel.jobs.report.tables import outcomes
+
+    rows = [
+        row(0, "expired", 100 * MS, "a"),
+        row(1, "expired", 60 * MS, "a"),
+        row(2, "expired", 60 * MS, "a", deadline=None, lateness=None),
+        row(3, "completed", 60 * MS, "a", deadline=None),
+    ]
+    trace = spark.createDataFrame(pa.Table.from_pylist(rows, TRACE_SCHEMA))
+
+    (counted,) = outcomes(trace).collect()
+    assert (counted["operations"], counted["expired"], counted["early"]) == (4, 3, 2)
+
+
 def test_completion_times_are_those_of_completed_operations(report: "ReportResult") -> None:
     """Quantiles are values of completed operations only."""
     assert rows_of(report, "completion_quantiles") == [

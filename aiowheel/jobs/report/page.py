@@ -27,8 +27,9 @@ from aiowheel.jobs.report.tables import HISTOGRAM_EDGES_NS
 
 _MOST_ROWS = 20
 _HINTS = {
-    "outcomes": "Timed out counts every operation whose timeout came before its condition was met; "
-    "share is timed out divided by operations.",
+    "outcomes": "Timed out counts every operation whose timeout came before its condition was met, "
+    "and every operation that closing its purgatory expired; share is timed out divided by "
+    "operations.",
     "completion_quantiles": "From being watched to being completed.",
     "lateness_quantiles": "Outcome minus deadline. A wheel is late by less than a tick by "
     "design; the rest is the event loop being busy.",

@@ -60,8 +60,10 @@ def report_tables(trace: DataFrame, *, bucket_ns: int = 1_000_000_000) -> dict[s
 def outcomes(trace: DataFrame) -> DataFrame:
     """Count the outcomes of the operations: one row per purgatory and kind.
 
-    `early` counts the `expired` operations whose purgatory was closed before their deadline.
+    `early` counts the `expired` operations that did not time out: closing their purgatory expired
+    them before their deadline, or without one.
     """
+    is_early = F.col("deadline").isNull() | (F.col("lateness") < 0)
     return (
         trace.groupBy(*_GROUP)
         .agg(
@@ -70,7 +72,7 @@ def outcomes(trace: DataFrame) -> DataFrame:
                 F.count_if(F.col("outcome") == outcome).alias(outcome)
                 for outcome in ("completed", "expired", "cancelled", "failed")
             ),
-            F.count_if(F.col("lateness") < 0).alias("early"),
+            F.count_if((F.col("outcome") == "expired") & is_early).alias("early"),
         )
         .select(
             *_GROUP,
