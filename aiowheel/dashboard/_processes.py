@@ -1,7 +1,8 @@
 """One dashboard for several processes of a host. Rank 4.
 
 While there is a viewer, this process reads the snapshots of all processes, including its own, and
-merges them: it adds counts, merges lists, and leaves out the levels of the wheels.
+merges them: it adds counts, merges lists, and leaves out the levels of the wheels. A process that
+sends no snapshots, because its event loop is blocked or it is stopped, is marked and not merged.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from aiowheel.errors import TimerClosedError
 _SEARCH: Final = 1.0  # seconds between two searches for new processes
 _PATIENCE: Final = 1.0  # seconds for which the first snapshot waits for all processes
 _POINTS: Final = 5  # points of the history per snapshot
+_LONGEST_SILENCE: Final = 2.0  # seconds without a snapshot after which a process is marked
 
 
 class Processes:
@@ -35,6 +37,7 @@ class Processes:
     def __init__(self, siblings: Siblings) -> None:
         self._siblings = siblings
         self._snapshots: dict[str, Json] = {}  # the last snapshot of each process
+        self._heard: dict[str, float] = {}  # when it came, or when the reading began
         self._points: dict[str, dict[int, Json]] = {}  # by process and second; also of dead ones
         self._reading: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()  # set when a snapshot has arrived, or a process has ended
@@ -59,24 +62,26 @@ class Processes:
             task.cancel()
         self._reading.clear()
         self._snapshots.clear()
+        self._heard.clear()
         self._points.clear()
 
     def snapshot(self, process: str) -> bytes:
-        """Return the last snapshot of *process*, or of all processes if it is "", as JSON.
+        """Return the last snapshot of *process*, or of all that answer if it is "", as JSON.
 
         Raises:
             TimerClosedError: No process answers.
         """
-        if not self._snapshots:
+        silent = self._silent()
+        answering = [each for name, each in sorted(self._snapshots.items()) if name not in silent]
+        if not answering:
             raise TimerClosedError("no process answers")
-        of_all = sorted(self._snapshots.items())
-        snapshots = [snapshot for name, snapshot in of_all if process in {"", name}]
-        shown: Json = {"gone": process}
-        if len(snapshots) == 1 and (process or len(of_all) == 1):
-            shown = snapshots[0]
-        elif snapshots:
-            shown = merged(snapshots)
-        processes = [_as_row(name, snapshot) for name, snapshot in of_all]
+        rows = {name: _as_row(name, each) for name, each in self._snapshots.items()}
+        rows |= {name: _as_silent_row(name, seconds) for name, seconds in silent.items()}
+        if process:
+            shown = self._snapshots.get(process, {"gone": process})
+        else:
+            shown = answering[0] if len(rows) == 1 else merged(answering)
+        processes = [rows[name] for name in sorted(rows)]
         points = self.points(process, _POINTS)
         shown = {**shown, "points": points, "processes": processes}
         return json.dumps(shown, separators=(",", ":")).encode()
@@ -90,10 +95,25 @@ class Processes:
                     by_second.setdefault(second, []).append(point)
         return [summed(by_second[second]) for second in sorted(by_second)[-count:]]
 
+    def _silent(self) -> dict[str, int]:
+        """Return how many seconds each marked process has been silent.
+
+        Silence is measured to the last snapshot of any process, not to the present: while this
+        process was blocked itself, it received nothing.
+        """
+        newest = max(self._heard.values(), default=0.0)
+        return {
+            name: round(newest - heard)
+            for name, heard in self._heard.items()
+            if newest - heard > _LONGEST_SILENCE
+        }
+
     async def _search(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             for name in self._siblings.names():
                 if name not in self._reading:
+                    self._heard[name] = loop.time()
                     self._reading[name] = asyncio.create_task(self._read(name))
             await asyncio.sleep(_SEARCH)
 
@@ -109,10 +129,12 @@ class Processes:
             if self._reading.get(name) is asyncio.current_task():
                 del self._reading[name]
                 self._snapshots.pop(name, None)
+                del self._heard[name]
                 self._changed.set()
 
     def _note(self, name: str, snapshot: Json) -> None:
         self._snapshots[name] = snapshot
+        self._heard[name] = asyncio.get_running_loop().time()
         self._changed.set()
         points = self._points.setdefault(name, {})
         for point in snapshot["points"]:
@@ -188,4 +210,11 @@ def _as_row(name: str, snapshot: Json) -> Json:
         "waiting": sum(each["pending"] for each in snapshot["purgatories"]),
         "fired": last.get("fired", 0),
         "latest": snapshot["latest"],
+        "silent": None,
     }
+
+
+def _as_silent_row(name: str, seconds: int) -> Json:
+    """Return the row of a process that has been silent for *seconds*: it has no numbers."""
+    pid, _, _ = name.partition("-")
+    return {"name": name, "id": pid, "silent": seconds}

@@ -1,4 +1,6 @@
-"""An application for the browser tests; its arguments are the port and the number of operations.
+"""An application for the browser tests.
+
+Its arguments are the port, the number of operations, and the folder of the dashboard or "".
 
 Two purgatories and durable timers on one timer, a dashboard under /wheels, and a load that runs
 until the process ends.
@@ -82,7 +84,8 @@ async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         Purgatory("long-poll", timer=timer) as polls,
         Purgatory("acks", timer=timer) as acks,
     ):
-        dashboard = Dashboard(timer, [polls, acks], durable={"reminders": reminders})
+        shown = {"reminders": reminders}
+        dashboard = Dashboard(timer, [polls, acks], durable=shown, folder=sys.argv[3] or None)
         app.mount("/wheels", dashboard)
         load = [
             asyncio.create_task(poll_and_publish(polls, int(sys.argv[2]))),

@@ -83,10 +83,11 @@ def axe_violations(page: Any) -> list[str]:
 
 
 @contextlib.contextmanager
-def busy_application(port: int = 0, pending: int = 400) -> Generator[str]:
+def busy_application(port: int = 0, pending: int = 400, folder: str = "") -> Generator[str]:
     """Run the dashboard of a busy application in its own process; yield its address."""
     port = port or free_port()
-    with subprocess.Popen([sys.executable, str(APPLICATION), str(port), str(pending)]) as process:
+    command = [sys.executable, str(APPLICATION), str(port), str(pending), folder]
+    with subprocess.Popen(command) as process:
         try:
             wait_for(port)
             yield f"http://127.0.0.1:{port}/wheels/"

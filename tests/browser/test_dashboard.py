@@ -292,6 +292,32 @@ def test_all_workers_are_shown_or_the_chosen_one(open_page: OpenPage, tmp_path: 
 
 
 @pytest.mark.posix
+def test_a_process_that_does_not_answer_is_marked(open_page: OpenPage, short_path: Path) -> None:
+    """Its row has no numbers and cannot be chosen; the head counts the processes that answer."""
+    folder = short_path / "folder"
+    folder.mkdir(mode=0o700)
+    with (
+        socket.socket(socket.AF_UNIX) as mute,
+        busy_application(folder=str(folder)) as url,
+    ):
+        mute.bind(str(folder / "7-mute.sock"))
+        mute.listen()
+        page = open_page(url, viewport={"width": 390, "height": 800})
+        row = page.locator("#processes tr.silent")
+        row.wait_for()
+
+        assert re.fullmatch(
+            r"7\s+does not answer for \d s\s+-\s+-\s+-(\s+-)?", row.inner_text().strip()
+        )
+        assert row.locator("button").is_disabled()
+        assert page.locator("#about").inner_text() == "1 of 2 processes of this host"
+        assert int(tile(page, "Pending").replace(",", "")) > 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert contrast(page, "#processes tr.silent td:nth-child(2)") >= 4.5
+        page.close()
+
+
+@pytest.mark.posix
 def test_after_the_end_of_the_chosen_process_all_are_shown(
     open_page: OpenPage, tmp_path: Path
 ) -> None:

@@ -11,14 +11,15 @@ import socket
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from aiowheel import ManualTimer, Purgatory
+from aiowheel._siblings import Siblings
 from aiowheel.dashboard import Dashboard
 from aiowheel.dashboard import _processes as processes_module
-from aiowheel.dashboard._processes import merged
+from aiowheel.dashboard._processes import Processes, merged
 from aiowheel.dashboard._sample import Sampler, named
 from aiowheel.errors import BadInputError
 
@@ -68,6 +69,60 @@ def test_purgatories_of_different_names_stay_apart() -> None:
         ("p", 1),
         ("q", 2),
     ]
+
+
+class Folder:
+    """The siblings `10-a`, which answers always, `11-b`, until `is_blocked`, and `12-c`, never."""
+
+    def __init__(self) -> None:
+        self.is_blocked = asyncio.Event()
+
+    def names(self) -> list[str]:
+        """Return the names."""
+        return ["10-a", "11-b", "12-c"]
+
+    async def ask(self, name: str, question: Any) -> AsyncGenerator[Any]:
+        """Yield a snapshot four times a second."""
+        while name == "10-a" or (name == "11-b" and not self.is_blocked.is_set()):
+            yield snapshot_of("p", {name: 2})
+            await asyncio.sleep(0.25)
+        await asyncio.Event().wait()
+
+
+@pytest.mark.virtual_time
+async def test_a_silent_process_is_marked_and_not_counted() -> None:
+    """A process whose loop is blocked is marked after two seconds, also if it never answered."""
+    folder = Folder()
+    processes = Processes(cast("Siblings", folder))
+
+    def seen(process: str = "") -> Any:
+        snapshot = json.loads(processes.snapshot(process))
+        rows = [(each["id"], each.get("pending"), each["silent"]) for each in snapshot["processes"]]
+        return snapshot["pending"], rows
+
+    await processes.begin()
+    pid = snapshot_of("p", {})["process"]["id"]
+    assert seen() == (4, [(pid, 2, None), (pid, 2, None)])
+
+    folder.is_blocked.set()
+    await asyncio.sleep(12)
+    assert seen() == (2, [(pid, 2, None), ("11", None, 12), ("12", None, 13)])
+    assert seen("11-b")[0] == 2  # the last that it said
+    processes.end()
+
+
+@pytest.mark.virtual_time
+async def test_a_process_that_was_blocked_itself_marks_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It received nothing from itself either."""
+    processes = Processes(cast("Siblings", Folder()))
+    await processes.begin()
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "time", partial(float, loop.time() + 60))
+    assert json.loads(processes.snapshot(""))["pending"] == 4
+    processes.end()
 
 
 @contextlib.asynccontextmanager

@@ -117,9 +117,11 @@ function draw() {
 
 function drawAbout() {
   const { id, host, version, build, python, loop } = last.process;
+  const processes = last.processes || [];
+  const answering = processes.filter((each) => each.silent === null).length;
   put(byId("about"), id
     ? `${version}, ${build} build · process ${id} on ${host} · ${python}, ${loop} · tick ${seconds(last.tick)}`
-    : `all ${last.processes.length} processes of this host`);
+    : `${answering === processes.length ? "all" : `${answering} of`} ${processes.length} processes of this host`);
 }
 
 // The digit of the fullest bucket of all dials: n stands for 2 ** (n - 1) deadlines or more.

@@ -15,9 +15,18 @@ export function drawProcesses(place, processes, chosen, choose) {
     element("td", {}, element("button", { type: "button", onclick: () => choose(each.name) })),
     element("td"), ...HEAD.slice(2).map(() => element("td", { className: "num" }))),
   (row, each) => {
-    const [name, build, pending, waiting, fired, latest] = row.children;
+    const [name, build, ...numbers] = row.children;
+    const [pending, waiting, fired, latest] = numbers;
+    const isSilent = each.silent !== null;
     put(name.firstChild, String(each.id));
     name.firstChild.setAttribute("aria-pressed", String(each.name === chosen));
+    name.firstChild.disabled = isSilent;
+    row.classList.toggle("silent", isSilent);
+    if (isSilent) {
+      put(build, `does not answer for ${seconds(each.silent)}`);
+      numbers.forEach((place) => putNumber(place, 0, "-"));
+      return;
+    }
     put(build, `${each.version}, ${each.build}, ${each.python}, ${each.loop}`);
     putNumber(pending, each.pending);
     putNumber(waiting, each.waiting);
