@@ -27,6 +27,11 @@ def error_repr(error: BaseException) -> str:
     return f"{type(error).__name__}({str(error)!r})"
 
 
+def as_unicode(text: str) -> str:
+    """Return *text* with every lone surrogate, as of an undecodable file name, escaped."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
 def is_unicode(text: str) -> bool:
     """Return whether *text* has no lone surrogates and can therefore be written as UTF-8."""
     if text.isascii():

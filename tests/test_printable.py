@@ -2,7 +2,7 @@
 
 import pytest
 
-from aiowheel._printable import error_repr, printable, scheme_only
+from aiowheel._printable import as_unicode, error_repr, printable, scheme_only
 
 pytestmark = pytest.mark.one_build
 
@@ -23,6 +23,15 @@ pytestmark = pytest.mark.one_build
 def test_unprintable_characters_are_escaped(text: object, shown: str) -> None:
     """Printable characters stay unchanged."""
     assert printable(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("key", "key"), ("café\n🦊", "café\n🦊"), ("caf\udce9 é", r"caf\udce9 é")],
+)
+def test_lone_surrogates_are_escaped(text: str, shown: str) -> None:
+    """All other characters stay unchanged."""
+    assert as_unicode(text) == shown
 
 
 @pytest.mark.parametrize(

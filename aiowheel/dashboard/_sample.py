@@ -14,6 +14,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aiowheel._build import __version__, accelerated
+from aiowheel._printable import as_unicode
 from aiowheel._units import ns_to_seconds
 from aiowheel.dashboard._durable import DurableSampler
 from aiowheel.dashboard._history import History
@@ -111,9 +112,10 @@ def named(purgatories: Sequence[Purgatory]) -> dict[str, Purgatory]:
     """Return the purgatories by name; the second one of a name gets a number."""
     found: dict[str, Purgatory] = {}
     for purgatory in purgatories:
-        name, number = purgatory.name, 2
+        text = as_unicode(purgatory.name)  # browsers cannot send a lone surrogate
+        name, number = text, 2
         while name in found:
-            name = f"{purgatory.name} ({number})"
+            name = f"{text} ({number})"
             number += 1
         found[name] = purgatory
     return found

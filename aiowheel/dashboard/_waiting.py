@@ -1,4 +1,8 @@
-"""The JSON of a pending operation for the dashboard. Rank 4."""
+"""The JSON of a pending operation for the dashboard. Rank 4.
+
+The texts of keys have no lone surrogates: the page asks for the operations of a key by its text,
+and browsers replace a lone surrogate in a query.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from aiowheel._arguments import safe_repr
+from aiowheel._printable import as_unicode
 from aiowheel.purgatory._counters import ThresholdOperation
 from aiowheel.purgatory._operation import Operation, PredicateOperation
 
@@ -85,16 +90,17 @@ def kind_of(operation: Operation) -> str:
 def text_of(key: object) -> str:
     """Return a printable form of *key*, cut to the width of a table column."""
     if isinstance(key, str):
-        return key if len(key) <= _LINE else f"{key[: _LINE - 3]}..."
+        text = as_unicode(key)
+        return text if len(text) <= _LINE else f"{text[: _LINE - 3]}..."
     try:
-        return _REPR.repr(key)
+        return as_unicode(_REPR.repr(key))
     except Exception:  # the key's `repr` is code of the application
         return f"<{type(key).__name__}>"
 
 
 def long_text_of(key: object) -> str:
     """Return a printable form of *key*, cut to a thousand characters."""
-    return (key if isinstance(key, str) else safe_repr(key))[:_PARAGRAPH]
+    return as_unicode(key if isinstance(key, str) else safe_repr(key))[:_PARAGRAPH]
 
 
 def number_text(number: float | None) -> str | None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from aiowheel._printable import as_unicode
 from aiowheel._units import FOREVER
 
 from ._rows import OUTCOMES, Rows
@@ -158,5 +159,4 @@ def _text(key: Hashable) -> str:
         text = key if isinstance(key, str) else repr(key)
     except Exception:  # a failing repr of a key must not lose the other rows
         text = f"<{type(key).__name__} without repr>"
-    # An Arrow string cannot hold a lone surrogate (for example of a file name that is not UTF-8).
-    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+    return as_unicode(text)  # an Arrow string cannot hold a lone surrogate

@@ -97,6 +97,28 @@ async def test_a_key_is_found_by_its_shown_text(key: object) -> None:
     assert (await Finder(purgatory, tuple).operations_of(text, timer.time()))["waiters"] == 1
 
 
+class Undecodable:
+    """A key whose `repr` has a lone surrogate."""
+
+    def __repr__(self) -> str:
+        return "<caf\udce9>"
+
+
+@pytest.mark.parametrize("key", ["caf\udce9", Undecodable()], ids=["text", "repr"])
+async def test_a_key_with_half_a_character_is_found_by_its_shown_text(key: Hashable) -> None:
+    """A browser cannot send a lone surrogate, as of a file name that is not UTF-8."""
+    timer, purgatory = made()
+    purgatory.try_complete_else_watch(Unmet(9), [key])
+    finder = Finder(purgatory, lambda: [key])
+
+    ((text, waiters, _),) = (await finder.find_keys("caf"))["keys"]
+    operations = await finder.operations_of(text, timer.time())
+
+    assert (text, waiters) == (text.encode().decode(), 1)
+    (operation,) = operations["operations"]
+    assert (operation["key"], operation["keys"]) == (text, [text])
+
+
 async def test_only_the_first_operations_are_returned() -> None:
     """The answer also has the number of all waiters."""
     timer, purgatory = made()

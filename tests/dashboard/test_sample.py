@@ -202,6 +202,14 @@ def test_purgatories_of_one_name_are_told_apart() -> None:
     assert [each["name"] for each in seen["purgatories"]] == ["p", "p (2)", "p (3)"]
 
 
+def test_half_a_character_in_a_name_is_escaped() -> None:
+    """A browser cannot send a lone surrogate, so no question would find the purgatory."""
+    timer = ManualTimer()
+    purgatories = [Purgatory(name, timer=timer) for name in ("caf\udce9", r"caf\udce9")]
+
+    assert list(named(purgatories)) == [r"caf\udce9", r"caf\udce9 (2)"]
+
+
 def test_nothing_is_kept_without_a_viewer() -> None:
     """Otherwise an ended operation would be kept, and later be shown as just ended."""
     timer = ManualTimer()
