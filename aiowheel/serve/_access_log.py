@@ -32,6 +32,8 @@ class AccessLog:
                 status = message["status"]
             elif message["type"] == "websocket.accept":
                 status = 101
+            elif message["type"] == "websocket.close" and status is None:
+                status = 403  # the server's answer to a handshake that is not accepted
             await send(message)
 
         loop = asyncio.get_running_loop()

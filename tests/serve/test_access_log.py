@@ -52,10 +52,13 @@ async def test_a_websocket_is_logged_when_it_ends(
             await asyncio.sleep(5)
         async with Subscriber(app, "/topics/a", "since=x") as refused:
             await refused.from_app.get()
+        async with Subscriber(app, "/nope") as unknown:
+            await unknown.from_app.get()
 
     assert [(entry["method"], entry["status"]) for entry in logs] == [
         ("WEBSOCKET", 101),
         ("WEBSOCKET", 400),
+        ("WEBSOCKET", 403),
     ]
     assert logs[0]["seconds"] == pytest.approx(5, abs=0.01)
 
