@@ -307,7 +307,7 @@ def test_a_process_that_does_not_answer_is_marked(open_page: OpenPage, short_pat
         row.wait_for()
 
         assert re.fullmatch(
-            r"7\s+does not answer for \d s\s+-\s+-\s+-(\s+-)?", row.inner_text().strip()
+            r"7\s+no answer for \d s\s+-\s+-\s+-(\s+-)?", row.inner_text().strip()
         )
         assert row.locator("button").is_disabled()
         assert page.locator("#about").inner_text() == "1 of 2 processes of this host"

@@ -23,7 +23,7 @@ export function drawProcesses(place, processes, chosen, choose) {
     name.firstChild.disabled = isSilent;
     row.classList.toggle("silent", isSilent);
     if (isSilent) {
-      put(build, `does not answer for ${seconds(each.silent)}`);
+      put(build, `no answer for ${seconds(each.silent)}`);
       numbers.forEach((place) => putNumber(place, 0, "-"));
       return;
     }
