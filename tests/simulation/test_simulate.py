@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Hashable, Iterable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,17 @@ class Sets(World):
         done, _ = await asyncio.wait(names)
         self.note(f"done: {[names[each] for each in done]}")
 
+    @step
+    async def race(self) -> None:
+        """Take results in the order in which they come, and note it."""
+        tasks = [self.loop.create_task(self.answer(name)) for name in "abcdef"]
+        self.note("".join([await each for each in asyncio.as_completed(tasks)]))
+
+    async def answer(self, name: str) -> str:
+        """Return the name after a drawn time."""
+        await asyncio.sleep(self.loop.chance.random())
+        return name
+
     async def fail_in_a_group(self) -> None:
         """Let one of seven tasks fail while the others wait."""
         async with asyncio.TaskGroup() as group:
@@ -235,13 +247,14 @@ def test_tasks_and_futures_in_sets_have_the_same_order() -> None:
     traces: set[bytes] = set()
     for size in range(10):
         others.append([bytearray(100 + size) for _ in range(37 * size)])
-        run = simulate(Sets, seed=2, steps=6, faults=())
+        run = simulate(Sets, seed=2, steps=10, faults=())
         assert run.error is None
         traces.add(run.trace)
 
     (trace,) = traces
     assert b"member 5 has ended" in trace
     assert b"'future 5'" in trace
+    assert re.search(rb"\d [a-f]{6}\n", trace)
 
 
 @pytest.mark.slow
@@ -290,6 +303,26 @@ def test_a_lost_update_is_found_and_reduced() -> None:
     assert "money was made or lost" in text
     assert re.search(r"it needs [23] of 50 steps; faults: none", text)
     assert f"--seed {caught.value.seed}" in text.splitlines()[-1]
+    assert "does not repeat" not in text
+
+
+def test_a_run_that_does_not_repeat_is_named() -> None:
+    """The command in the text would then show another run."""
+    runs = count()
+
+    class Counts(Quiet):
+        async def setup(self) -> None:
+            self.note(f"run {next(runs)}")
+
+        def check(self) -> None:
+            raise ZeroDivisionError
+
+    with pytest.raises(SimulationFailedError) as caught:
+        explore(Counts)
+    *_, hint, command = str(caught.value).splitlines()
+
+    assert hint.startswith("this run does not repeat: a second run had another trace; see ")
+    assert "replay: " in command
 
 
 @pytest.mark.slow

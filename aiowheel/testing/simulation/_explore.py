@@ -15,6 +15,10 @@ from aiowheel.testing.simulation._shrink import shrink
 from aiowheel.testing.simulation._world import World
 
 _LAST_LINES = 25  # of the trace, in the text of a failure
+_NOT_REPEATED = (
+    "this run does not repeat: a second run had another trace; see the section "
+    '"What a seed cannot repeat" of the guide "Simulate your own code"'
+)
 
 
 @dataclass(slots=True)
@@ -78,8 +82,8 @@ def explore(
 
     Raises:
         SimulationFailedError: A seed broke a rule. The text describes the smallest run that was
-            found to break it: its size, the end of its trace, and the command that replays it. The
-            cause is the error of that run.
+            found to break it: its size, the end of its trace, and the command that replays it. If
+            a second run has another trace, the text says so. The cause is the error of that run.
         TypeError, ValueError: As for `simulate`.
     """
     checked_world(world)
@@ -107,6 +111,12 @@ def _text_of(run: Run, smallest: Run) -> str:
             f"seed {run.seed} of {run.world.__name__} broke a rule: {name}",
             f"it needs {len(smallest.steps)} of {len(run.steps)} steps; faults: {kinds}",
             *(f"  {line}" for line in lines),
+            *([] if _repeats(smallest) else [_NOT_REPEATED]),
             f"replay: {command_of(smallest)}",
         ]
     )
+
+
+def _repeats(run: Run) -> bool:
+    again = simulate(run.world, seed=run.seed, steps=run.steps, faults=run.kinds)
+    return again.trace == run.trace
