@@ -28,6 +28,7 @@ from aiowheel.testing._idle_selector import Events, IdleSelector
 from aiowheel.testing._outside import Outside
 
 T = TypeVar("T")
+ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 Ts = TypeVarTuple("Ts")
 
 #: Real seconds before a deadlock is reported if other threads run, which may call the loop.
@@ -275,6 +276,29 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
             job = super().run_in_executor(executor, func, *args)
         self._outside.add_job(job)
         return job
+
+    async def subprocess_exec(
+        self,
+        protocol_factory: Callable[[], ProtocolT],
+        program: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[asyncio.SubprocessTransport, ProtocolT]:
+        """Start the program; the clock waits *patience* for its end before each jump."""
+        child = await super().subprocess_exec(protocol_factory, program, *args, **kwargs)
+        self._outside.add_child(child[0])
+        return child
+
+    async def subprocess_shell(
+        self,
+        protocol_factory: Callable[[], ProtocolT],
+        cmd: bytes | str,
+        **kwargs: Any,
+    ) -> tuple[asyncio.SubprocessTransport, ProtocolT]:
+        """Start the command; the clock waits *patience* for its end before each jump."""
+        child = await super().subprocess_shell(protocol_factory, cmd, **kwargs)
+        self._outside.add_child(child[0])
+        return child
 
     def add_signal_handler(self, sig: int, callback: Callable[[*Ts], object], *args: *Ts) -> None:
         """Add the handler; the clock waits *patience* for the signal before each jump."""

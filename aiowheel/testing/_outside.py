@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from asyncio import Future
+from asyncio import Future, SubprocessTransport
 from collections.abc import Generator
 from contextlib import contextmanager
 from selectors import BaseSelector
@@ -18,9 +18,9 @@ class Outside:
     """A record of the sources of events that are not timers and can make a loop's callbacks ready.
 
     The sources are registered file descriptors except those of the loop itself, signals with a
-    handler, jobs in an executor, and threads that were started after the loop, except those of
-    recorders. A child process counts by its pipes and by asyncio's watcher. Idle workers of
-    executors do not count; their jobs do.
+    handler, jobs in an executor, child processes until asyncio has seen their ends, and threads
+    that were started after the loop, except those of recorders. Idle workers of executors do not
+    count; their jobs do.
 
     Args:
         selector: The loop's selector, in which only the loop's own descriptors are registered.
@@ -31,6 +31,7 @@ class Outside:
         self._own_descriptors = len(selector.get_map())
         self._signals: set[int] = set()
         self._jobs: set[Future[Any]] = set()
+        self._children = WeakSet[SubprocessTransport]()
         self._known = WeakSet(threading.enumerate())
 
     def may_come(self) -> bool:
@@ -43,6 +44,7 @@ class Outside:
             bool(self._jobs)
             or bool(self._signals)
             or len(self._selector.get_map()) > self._own_descriptors
+            or any(child.get_returncode() is None for child in self._children)
         )
 
     def has_new_threads(self) -> bool:
@@ -67,6 +69,10 @@ class Outside:
         """Count *job* until it is done."""
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
+
+    def add_child(self, child: SubprocessTransport) -> None:
+        """Count *child* until it has a return code."""
+        self._children.add(child)
 
     @contextmanager
     def starting_workers(self) -> Generator[None]:

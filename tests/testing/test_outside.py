@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from aiowheel.testing import VirtualClock, VirtualClockEventLoop
+from aiowheel.testing import VirtualClock, VirtualClockEventLoop, _loop
 
 pytestmark = pytest.mark.one_build
 
@@ -113,6 +113,20 @@ async def test_a_child_process_is_waited_for(virtual_clock: VirtualClock) -> Non
         assert await quiet.wait() == 0
 
     assert virtual_clock.time() == 0.0
+
+
+def test_a_child_process_without_pipes_is_no_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop waits for it without a limit, as for a socket."""
+    monkeypatch.setattr(_loop, "_GRACE_OF_NEW_THREADS", 0)
+    monkeypatch.setattr(_loop, "_GRACE", 0)
+
+    async def main() -> list[int]:
+        program = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
+        line = await asyncio.create_subprocess_shell(f"{sys.executable} -c ''")
+        return [await program.wait(), await line.wait()]
+
+    with asyncio.Runner(loop_factory=lambda: VirtualClockEventLoop(patience=0)) as runner:
+        assert runner.run(main()) == [0, 0]
 
 
 @PATIENT
