@@ -64,10 +64,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         refuse_late_mark(item)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+@pytest.hookimpl(hookwrapper=True)  # before anyio's, which is a first one as well
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None]:
     """Make a marked coroutine function fail on any other loop, whichever plugin runs it."""
     if pyfuncitem.get_closest_marker(MARK) is not None:
         from aiowheel.testing._virtual_time_mark import require_virtual_loop
 
         require_virtual_loop(pyfuncitem)
+    yield

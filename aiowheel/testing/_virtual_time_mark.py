@@ -8,13 +8,15 @@ change the loops of unmarked tests. This module never imports pytest-asyncio, an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from functools import cache, partial, wraps
 from inspect import iscoroutinefunction, unwrap
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from aiowheel.errors import VirtualDeadlockError
+from aiowheel.testing._idle_selector import Events
 from aiowheel.testing._loop import VirtualClockEventLoop
 
 if TYPE_CHECKING:
@@ -27,6 +29,43 @@ _CHOOSER = "aiowheel-loop-chooser"
 _AIOHTTP = "aiohttp.pytest_plugin"
 #: The number of marks that `choose_loops` knew, by test without parameters.
 _CHOSEN = pytest.StashKey[dict[str, int]]()
+
+
+class _TestLoop(VirtualClockEventLoop):
+    """A virtual loop that raises a deadlock of `run_test` in the test and goes on.
+
+    anyio's plugin runs all tests and fixtures of a loop in one task. An error that left the loop
+    would leave that task in the test.
+    """
+
+    _task: asyncio.Task[Any] | None = None  # the task of `run_test`
+    _deadlock: VirtualDeadlockError | None = None
+
+    async def run_test(self, test: Awaitable[object]) -> None:
+        """Await *test*; a deadlock cancels it and is raised after its end.
+
+        Raises:
+            VirtualDeadlockError: The test could only wait endlessly.
+        """
+        task = self._task = asyncio.current_task(self)
+        try:
+            await test
+        finally:
+            self._task = None
+            error, self._deadlock = self._deadlock, None
+            if task is not None and error is not None:
+                task.uncancel()
+                raise error
+
+    def _on_standstill(self) -> Events:
+        try:
+            return super()._on_standstill()
+        except VirtualDeadlockError as error:
+            if self._task is None or self._deadlock is not None:
+                raise
+            self._deadlock = error
+            self._task.cancel()
+            return []
 
 
 def choose_loops(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
@@ -105,7 +144,7 @@ def require_virtual_loop(item: pytest.Function) -> None:
     pytest-asyncio has turned its tests into plain functions before this call; other plugins call
     the coroutine function on a loop of their choice.
     """
-    function: Callable[..., object] = item.obj
+    function: Callable[..., Awaitable[object]] = item.obj
     if not iscoroutinefunction(function):
         return
 
@@ -121,7 +160,8 @@ def require_virtual_loop(item: pytest.Function) -> None:
                 f"has no effect here: the test runs on {loop!r}; use pytest-asyncio 1.4 or later, "
                 "or anyio's plugin",
             )
-        await function(*args, **kwargs)
+        test = function(*args, **kwargs)
+        await (loop.run_test(test) if isinstance(loop, _TestLoop) else test)
 
     item.obj = run
 
@@ -196,7 +236,7 @@ def _factory(
 ) -> LoopFactory:
     """Return the same factory for equal options: pytest compares factories to share loops."""
     make = partial(
-        VirtualClockEventLoop, autojump=autojump, patience=patience, seed=seed, start=start
+        _TestLoop, autojump=autojump, patience=patience, seed=seed, start=start
     )
     make().close()  # raises for bad options here, where the error can have the test's name
     return make

@@ -631,6 +631,51 @@ async def test_after_a_deadlock():
     result.stdout.fnmatch_lines(["E *Task-* in test_deadlock, *test_*.py:*"])
 
 
+def test_a_deadlock_does_not_end_a_shared_loop_under_anyio(pytester: pytest.Pytester) -> None:
+    """anyio runs the tests and the fixtures of the loop in one task, which goes on."""
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+import anyio
+
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
+ends = []
+
+@pytest.fixture(scope="module")
+async def shared():
+    yield asyncio.get_running_loop()
+    await anyio.sleep(5)
+    assert ends == ["deadlock", "after"]
+
+async def test_deadlock(shared):
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.Event().wait)
+    finally:
+        await anyio.sleep(5)
+        ends.append("deadlock")
+
+async def test_deadlock_of_a_cleanup_that_passes(shared):
+    try:
+        await anyio.sleep_forever()
+    except BaseException:
+        pass
+
+async def test_after_a_deadlock(shared):
+    assert asyncio.current_task().cancelling() == 0
+    assert asyncio.get_running_loop() is shared
+    async with asyncio.timeout(30):
+        await anyio.sleep(5)
+    ends.append("after")
+"""
+    )
+
+    result = run(pytester, *ANYIO)
+
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(["E *VirtualDeadlockError: deadlock at 0.0 s: *"])
+
+
 def test_the_fixtures_work_without_an_async_plugin(pytester: pytest.Pytester) -> None:
     """The fixtures work in plain tests, and pytest-asyncio is not imported."""
     pytester.makepyfile(
