@@ -246,9 +246,10 @@ class VirtualClockEventLoop(asyncio.SelectorEventLoop):
             raise VirtualDeadlockError(self._seconds, self._stopped_timers(), waiting_lines(tasks))
         return events
 
-    def _wait_for_new_threads(self) -> Events:
-        end = monotonic() + max(self.patience, _GRACE_OF_NEW_THREADS)
-        while self._outside.has_new_threads() and (left := end - monotonic()) > 0:
+    def _wait_for_new_threads(self, _read: Callable[[], float] = monotonic) -> Events:
+        # The clock is a default, because libraries that freeze time replace attributes of modules.
+        end = _read() + max(self.patience, _GRACE_OF_NEW_THREADS)
+        while self._outside.has_new_threads() and (left := end - _read()) > 0:
             if events := self._idle_selector.wait(min(left, _LOOK_AT_THREADS)):
                 return events
         return []

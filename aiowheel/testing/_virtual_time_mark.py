@@ -235,8 +235,6 @@ def _factory(
     start: float,
 ) -> LoopFactory:
     """Return the same factory for equal options: pytest compares factories to share loops."""
-    make = partial(
-        _TestLoop, autojump=autojump, patience=patience, seed=seed, start=start
-    )
+    make = partial(_TestLoop, autojump=autojump, patience=patience, seed=seed, start=start)
     make().close()  # raises for bad options here, where the error can have the test's name
     return make

@@ -4,6 +4,7 @@ import asyncio
 import math
 import pickle
 import threading
+import time
 from collections.abc import Callable, Coroutine
 
 import anyio
@@ -165,6 +166,30 @@ def test_a_thread_has_time_to_call_before_a_deadlock_is_reported(virtual_loop: L
     assert loop.run_until_complete(called) == "called"
     thread.join()
     caller.join()
+
+
+@pytest.mark.realtime
+def test_a_deadlock_beside_a_thread_is_reported_while_time_is_frozen(
+    virtual_loop: Loops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Libraries such as freezegun replace the functions of `time` in every module."""
+    monkeypatch.setattr(_loop, "_GRACE_OF_NEW_THREADS", 0.3)
+    monkeypatch.setattr(_loop, "_GRACE", 0.1)
+    for name, value in list(vars(_loop).items()):
+        if value is time.monotonic:
+            monkeypatch.setattr(_loop, name, lambda: 1.0)
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait, args=(20,))
+
+    async def main() -> None:
+        thread.start()
+        await wait_endlessly()
+
+    deadlock_of(main, virtual_loop())
+
+    assert thread.is_alive()  # the loop did not wait for its end
+    end.set()
+    thread.join()
 
 
 def test_the_error_survives_pickling() -> None:

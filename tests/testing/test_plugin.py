@@ -632,7 +632,7 @@ async def test_after_a_deadlock():
 
 
 def test_a_deadlock_does_not_end_a_shared_loop_under_anyio(pytester: pytest.Pytester) -> None:
-    """anyio runs the tests and the fixtures of the loop in one task, which goes on."""
+    """The plugin runs the tests and the fixtures of a loop in one task, which goes on."""
     pytester.makepyfile(
         ASYNC_TEST
         + """
