@@ -406,6 +406,31 @@ class TestStock:
         assert world_named(name_of(self.StockWorld)) is self.StockWorld
 
 
+def test_a_world_without_an_address_is_replayed_by_a_call() -> None:
+    """A command cannot find a class inside a function."""
+
+    class Broken(Quiet):
+        def check(self) -> None:
+            raise ZeroDivisionError
+
+    with pytest.raises(SimulationFailedError) as caught:
+        explore(Broken, seeds=[7])
+    call = str(caught.value).splitlines()[-1].removeprefix("replay: ")
+
+    assert re.fullmatch(r"simulate\(Broken, seed=7, steps=\[\d+\], faults=\[\]\)", call)
+    assert isinstance(eval(call, {"simulate": simulate, "Broken": Broken}).error, ZeroDivisionError)
+
+
+def test_a_world_of_a_program_on_standard_input_is_replayed_by_a_call() -> None:
+    """The module `__main__` of another process is another one."""
+    program = STOCK.replace("from limits import MOST", "MOST = 0") + "\n\ntest_stock()\n"
+    run = subprocess.run(
+        [sys.executable, "-"], input=program, capture_output=True, text=True, check=False, cwd=ROOT
+    )
+
+    assert run.stderr.splitlines()[-1].startswith("replay: simulate(Stock, seed=0, steps=[")
+
+
 def test_a_run_that_always_fails_is_reduced_to_no_steps() -> None:
     """If a run fails without any step, no step is left."""
 
@@ -876,6 +901,14 @@ def test_a_world_whose_file_explores_it(tmp_path: Path) -> None:
     )
 
     assert world_named(f"{file}:Broken").__name__ == "Broken"
+
+
+def test_a_world_whose_file_imports_a_missing_module(tmp_path: Path) -> None:
+    """The error says how to find modules on the path of pytest alone."""
+    path = tmp_path / "lost.py"
+    path.write_text("import no_such_module\n")
+    with pytest.raises(BadInputError, match=r"No module named 'no_such_module'; .* PYTHONPATH"):
+        world_named(f"{path}:Lost")
 
 
 def test_a_world_whose_module_raises(tmp_path: Path) -> None:

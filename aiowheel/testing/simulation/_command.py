@@ -18,12 +18,25 @@ from aiowheel.testing.simulation.worlds import WORLDS
 
 
 def command_of(run: Run) -> str:
-    """Return the command line that repeats *run* in the current folder."""
-    words = ["python", "-m", "aiowheel.testing.simulation", "--world", name_of(run.world)]
+    """Return the command line that repeats *run* in the current folder.
+
+    A world inside a function, or of a program without a file, has no name that another process
+    finds; the result is then the call that repeats the run.
+    """
+    name = name_of(run.world)
+    if "<locals>" in name or name.startswith("__main__:"):
+        return _call_of(run)
+    words = ["python", "-m", "aiowheel.testing.simulation", "--world", name]
     words += ["--seed", str(run.seed), "--steps", steps_to_text(run.steps)]
     if run.kinds != run.world.faults:
         words += ["--faults", ",".join(sorted(run.kinds)) or "none"]
     return shlex.join(words)
+
+
+def _call_of(run: Run) -> str:
+    world = run.world.__qualname__.rpartition("<locals>.")[2]
+    faults = "" if run.kinds == run.world.faults else f", faults={sorted(run.kinds)}"
+    return f"simulate({world}, seed={run.seed}, steps={list(run.steps)}{faults})"
 
 
 def name_of(world: type[World]) -> str:
@@ -64,6 +77,8 @@ def world_named(name: str) -> type[World]:
         world: object = attrgetter(attribute)(module)  # the class may be inside another one
     except Exception as error:  # whatever the module raises when it runs
         reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError):
+            reason += "; if pytest's option pythonpath names its folder, add that to PYTHONPATH"
         raise BadInputError(f"world {name!r} cannot be loaded: {reason}") from error
     if not (isinstance(world, type) and issubclass(world, World)):
         raise BadInputError(f"world must be a subclass of World, got {world!r}")

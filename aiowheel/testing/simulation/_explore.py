@@ -82,8 +82,9 @@ def explore(
 
     Raises:
         SimulationFailedError: A seed broke a rule. The text describes the smallest run that was
-            found to break it: its size, the end of its trace, and the command that replays it. If
-            a second run has another trace, the text says so. The cause is the error of that run.
+            found to break it: its size, the end of its trace, and the command that replays it, or
+            the call of `simulate` if no other process can find the world. If a second run has
+            another trace, the text says so. The cause is the error of that run.
         TypeError, ValueError: As for `simulate`.
     """
     checked_world(world)
