@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import linecache
 import os
+import sys
 from asyncio import Task
 from collections.abc import Iterable, Iterator
 from types import FrameType
 
-import aiowheel
-
-#: Frames of these folders belong to the tool that a task waits in, not to the code that uses it.
-_MACHINERY = tuple(folder + os.sep for folder in (*asyncio.__path__, *aiowheel.__path__))
+#: Frames of these packages belong to the tool that a task waits in, not to the code that uses it.
+_TOOLS = ("asyncio", "aiowheel", "anyio")
 
 
 def waiting_lines(tasks: Iterable[Task[object]]) -> list[str]:
     """Return a line for each task, by name: its name and the line of code where it waits."""
     ordered = sorted(tasks, key=lambda task: (len(task.get_name()), task.get_name()))
-    return [f"{task.get_name()} {_place(task)}" for task in ordered]
+    tools = [sys.modules[name].__path__ for name in _TOOLS if name in sys.modules]
+    folders = tuple(folder + os.sep for path in tools for folder in path)
+    return [f"{task.get_name()} {_place(task, folders)}" for task in ordered]
 
 
-def _place(task: Task[object]) -> str:
+def _place(task: Task[object], tools: tuple[str, ...]) -> str:
     frames = list(frames_of(task.get_coro()))
     if not frames:
         return f"in {task.get_coro()!r}"
-    own = [each for each in frames if not each.f_code.co_filename.startswith(_MACHINERY)]
+    own = [each for each in frames if not each.f_code.co_filename.startswith(tools)]
     frame = (own or frames)[-1]
     code = frame.f_code
     source = linecache.getline(code.co_filename, frame.f_lineno).strip()

@@ -64,6 +64,17 @@ def test_the_error_names_the_tasks_and_their_lines(virtual_loop: Loops) -> None:
     assert "waiting tasks: 2\n" in str(error)
 
 
+def test_the_error_names_the_callers_line_under_anyio(virtual_loop: Loops) -> None:
+    """The tools of anyio are as much machinery as those of asyncio."""
+
+    async def wait_with_anyio() -> None:
+        await anyio.Event().wait()
+
+    (line,) = deadlock_of(wait_with_anyio, virtual_loop()).waiting
+
+    assert line.endswith(": await anyio.Event().wait()")
+
+
 def test_an_endless_sleep_is_a_deadlock(virtual_loop: Loops) -> None:
     """A sleep for `inf` never ends; on the wheel, the line is the caller's in both builds."""
 

@@ -607,7 +607,12 @@ async def test_thread(virtual_clock):
     result = run(pytester, *ANYIO)
 
     result.assert_outcomes(passed=6, failed=1)
-    result.stdout.fnmatch_lines(["E *VirtualDeadlockError: deadlock at 0.0 s: *"])
+    result.stdout.fnmatch_lines(
+        [
+            "E *VirtualDeadlockError: deadlock at 0.0 s: *",
+            "E *Task-* in test_deadlock, *test_*.py:*: await anyio.sleep_forever()",
+        ]
+    )
 
 
 def test_a_deadlock_fails_only_its_test(pytester: pytest.Pytester) -> None:
