@@ -514,6 +514,18 @@ class FailsInATask(Quiet):
         raise KeyError
 
 
+class ExitsInATask(Quiet):
+    """A client that ends the program."""
+
+    async def setup(self) -> None:
+        """Start the task."""
+        self.spawn(self.client(), "client")
+
+    async def client(self) -> None:
+        """Exit."""
+        sys.exit(3)
+
+
 class FailsInTheEnd(Quiet):
     """A world that fails after the loop was closed."""
 
@@ -568,6 +580,7 @@ class FailsWhileItCloses(Quiet):
         (LeavesATask, AssertionError, "not ended at the end: 1\n  forgotten in _wait"),
         (FailsInACallback, IndexError, "pop from empty list"),
         (FailsInATask, KeyError, ""),
+        (ExitsInATask, SystemExit, "3"),
         (FailsInTheEnd, AssertionError, ""),
     ],
 )

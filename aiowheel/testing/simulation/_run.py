@@ -156,9 +156,9 @@ def _error_of(call: Callable[[], object]) -> BaseException | None:
     """Call a function and return its exception, or None."""
     try:
         call()
-    except (KeyboardInterrupt, SystemExit):
+    except KeyboardInterrupt:
         raise
-    except BaseException as error:  # also those of pytest.fail and of a cancellation
+    except BaseException as error:  # also those of pytest.fail, sys.exit and a cancellation
         return error
     return None
 
