@@ -289,6 +289,23 @@ def test_a_step_makes_the_same_choices_whichever_others_are_left_out() -> None:
     assert all(name in whole.trace.decode() for name in names)
 
 
+def test_debug_mode_does_not_log_simulated_stalls(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Slow callbacks are measured by the clock of the loop, which a stall moves."""
+
+    class Stalls(Quiet):
+        @step
+        def stall_once(self) -> None:
+            self.stall(30)
+
+    monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
+    run = simulate(Stalls, seed=1, steps=9)
+
+    assert run.error is None
+    assert [each.getMessage() for each in caplog.records if "took" in each.getMessage()] == []
+
+
 # --- finding --------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ Sources: the deterministic simulation of FoundationDB, and the paused clock of t
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Generator
 from concurrent.futures import Executor
@@ -103,6 +104,7 @@ class SimulationLoop(VirtualClockEventLoop):
         self._kinds = frozenset(kinds)
         self._failure: BaseException | None = None
         self._most_turns = _MOST_TURNS
+        self.slow_callback_duration = math.inf  # in debug mode, each stall would be logged
         self._numbers = count()
         self.set_task_factory(self._new_task)
 

@@ -43,7 +43,7 @@ class Run:
         kinds: The kinds of faults that were allowed.
         trace: The events of the run, one line each: nanoseconds of the clock, the turn of the loop,
             and a text. The same arguments give the same bytes, on one version of Python and of this
-            library.
+            library, as long as asyncio's debug mode is on or off in all runs.
         error: The error that broke a rule, or None.
         simulated_seconds: The simulated time of the run, in seconds.
         seconds: The real time of the run, in seconds.
