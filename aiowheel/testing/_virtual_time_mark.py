@@ -8,7 +8,7 @@ change the loops of unmarked tests. This module never imports pytest-asyncio, an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from functools import cache, partial, wraps
 from inspect import iscoroutinefunction, unwrap
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -221,6 +221,8 @@ def virtual_time(
     """Return the loops that the mark's arguments describe, by the names in the test ids."""
     if not isinstance(seed, Iterable):
         return {"virtual": _factory(autojump, patience, seed, start)}
+    if isinstance(seed, Iterator):  # a second test of the mark's class would find no seed left
+        raise TypeError(f"seed must be a list or a range of seeds, got {seed!r}")
     loops = {f"seed={each}": _factory(autojump, patience, each, start) for each in seed}
     if not loops:
         raise ValueError(f"seed must be an integer, None or at least one of these, got {seed!r}")

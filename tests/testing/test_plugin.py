@@ -151,6 +151,7 @@ async def test_order():
         ("patiense=1", "*unexpected keyword argument 'patiense'*"),
         ("patience=-1", "*patience must be 0 or more seconds, got -1*"),
         ("seed=[]", "*seed must be an integer, None or at least one of these, got []*"),
+        ("seed=iter([1])", "*seed must be a list or a range of seeds, got <list_iterator *"),
         ("True, 1, None, 0, 5", "*takes from 0 to 4 positional arguments but 5 were given*"),
     ],
 )
