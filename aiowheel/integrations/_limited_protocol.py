@@ -54,7 +54,7 @@ class LimitedProtocol(Protocol):
         plain_callback("send_heartbeat", cls.send_heartbeat, START_A_TASK)
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Start watching the connection.
+        """Start watching the connection, or watch it anew, as after a TLS upgrade.
 
         Raises:
             ValueError: A limit or the heartbeat is out of range.
@@ -63,6 +63,8 @@ class LimitedProtocol(Protocol):
             TimerClosedError: The timer is not open.
         """
         self.transport = cast(Transport, transport)
+        if self._watch is not None:
+            self._watch.close()
         try:
             self._watch = self._new_watch()
         except BaseException:  # a closed timer: a connection without limits must not stay open

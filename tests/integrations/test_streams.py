@@ -644,3 +644,38 @@ async def test_a_protocol_behind_one_that_was_refused_hears_nothing_of_the_conne
 
     assert isinstance(error, ValueError)
     assert calls == []
+
+
+@VIRTUAL
+async def test_a_second_connection_made_starts_the_limits_again() -> None:
+    """A TLS upgrade may call it with the new transport; the earlier limits end."""
+    own, peer = socket.socketpair()
+    loop = asyncio.get_running_loop()
+    Echo.limits.clear()
+    async with Timer() as timer:
+        Echo.timer = timer
+        transport, protocol = await loop.connect_accepted_socket(Echo, own)
+        await asyncio.sleep(3)
+        protocol.connection_made(transport)
+
+        assert len(timer) == 1
+        assert round(await protocol.lost) == 3 + 5
+        assert Echo.limits == [Limit.FIRST_BYTE]
+        assert len(timer) == 0
+    peer.close()
+
+
+async def test_a_second_connection_made_may_be_refused() -> None:
+    """The connection is aborted, and no timer remains."""
+    own, peer = socket.socketpair()
+    loop = asyncio.get_running_loop()
+    async with Timer() as timer:
+        Echo.timer = timer
+        transport, protocol = await loop.connect_accepted_socket(Echo, own)
+        protocol.idle_timeout = 0
+        with pytest.raises(ValueError, match="idle_timeout"):
+            protocol.connection_made(transport)
+        await protocol.lost
+
+        assert len(timer) == 0
+    peer.close()
