@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from asyncio import BaseTransport, BufferedProtocol, Protocol, Transport
+from collections.abc import Callable
 from typing import cast
 
 from aiowheel._callbacks import START_A_TASK, plain_callback
 from aiowheel._types import Delay
 from aiowheel.integrations._connection_watch import ConnectionWatch, Limit
 from aiowheel.integrations._limits import beyond_ns, heartbeat_ns
+from aiowheel.integrations._touching import receiver
 from aiowheel.timer import Timer
 
 
@@ -23,6 +25,9 @@ class LimitedProtocol(Protocol):
     With `heartbeat_interval = 20` and `idle_timeout = 60` a silent peer gets `send_heartbeat` after
     20 and 40 seconds, and after 60 the connection is aborted. Received data starts the count again.
     Limits and heartbeat of a connection share one pending timer.
+
+    They end without a call when another protocol takes over the connection with `set_protocol`, as
+    after an HTTP upgrade. After `start_tls`, set `transport` to the new transport.
 
     Attributes:
         idle_timeout: The longest silence, in seconds or as timedelta; None for no limit.
@@ -45,6 +50,7 @@ class LimitedProtocol(Protocol):
     timer: Timer | None = None
     transport: Transport
     _watch: ConnectionWatch | None = None
+    _on_transport = False
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -70,6 +76,7 @@ class LimitedProtocol(Protocol):
         except BaseException:  # a closed timer: a connection without limits must not stay open
             self.transport.abort()
             raise
+        self._on_transport = receiver(transport) is self
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -115,11 +122,27 @@ class LimitedProtocol(Protocol):
                 f"{type(self).__name__} must override send_heartbeat to use heartbeat_interval"
             )
         return ConnectionWatch(
-            self.limit_exceeded,
+            self._limit_reached,
             idle=self.idle_timeout,
             first_byte=self.first_byte_timeout,
             total=self.total_timeout,
             heartbeat=beat,
-            on_heartbeat=None if beat is None else self.send_heartbeat,
+            on_heartbeat=None if beat is None else self._heartbeat_due,
             timer=self.timer,
         )
+
+    def _limit_reached(self, limit: Limit) -> object:
+        hook: Callable[[Limit], object] = self.limit_exceeded
+        return None if self._is_handed_over() else hook(limit)
+
+    def _heartbeat_due(self) -> object:
+        hook: Callable[[], object] = self.send_heartbeat
+        if self._watch is not None and self._is_handed_over():
+            self._watch.close()
+            return None
+        return hook()
+
+    def _is_handed_over(self) -> bool:
+        # A protocol behind another one, which passes data on to it, is never the transport's.
+        current = receiver(self.transport) if self._on_transport else None
+        return current is not None and current is not self

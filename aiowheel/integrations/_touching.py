@@ -5,38 +5,42 @@ A callback per message would not do: a peer that slowly sends a long message is 
 
 from __future__ import annotations
 
-from asyncio import BaseTransport, BufferedProtocol, Protocol
+from asyncio import BaseProtocol, BaseTransport, BufferedProtocol, Protocol
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import cast
 
 from aiowheel._callbacks import START_A_TASK, plain_callback
 
+# Protocols of asyncio and uvloop that serve another protocol: one decrypts for it, the other stands
+# in for it while a file is sent. uvloop's does not name the other protocol.
+_SERVING = frozenset({"SSLProtocol", "_SendfileFallbackProtocol"})
+
 
 class _TouchingProtocol(Protocol):
     """A protocol that calls *touch* for every chunk and passes everything on to *inner*."""
 
-    __slots__ = ("_inner", "_touch")
+    __slots__ = ("_touch", "inner")
 
     def __init__(self, inner: Protocol, touch: Callable[[], object]) -> None:
-        self._inner = inner
+        self.inner = inner
         self._touch = touch
 
     def data_received(self, data: bytes) -> None:
         self._touch()
-        self._inner.data_received(data)
+        self.inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        return self._inner.eof_received()
+        return self.inner.eof_received()
 
     def pause_writing(self) -> None:
-        self._inner.pause_writing()
+        self.inner.pause_writing()
 
     def resume_writing(self) -> None:
-        self._inner.resume_writing()
+        self.inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._inner.connection_lost(exc)
+        self.inner.connection_lost(exc)
 
 
 @contextmanager
@@ -75,3 +79,14 @@ def touching(transport: BaseTransport, touch: Callable[[], object]) -> Generator
         # get_protocol() of a TLS transport that was closed twice raises AttributeError.
         if not transport.is_closing() and transport.get_protocol() is protocol:
             transport.set_protocol(inner)
+
+
+def receiver(transport: BaseTransport) -> BaseProtocol | None:
+    """Return the protocol that gets the chunks of *transport*, or None if it is unknown."""
+    try:
+        protocol = transport.get_protocol()
+    except (AttributeError, NotImplementedError):  # such as a TLS transport that was closed twice
+        return None
+    while isinstance(protocol, _TouchingProtocol):
+        protocol = protocol.inner
+    return None if type(protocol).__name__ in _SERVING else protocol

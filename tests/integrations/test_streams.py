@@ -3,19 +3,22 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import ClassVar
 from unittest.mock import Mock
 
 import pytest
 
 from aiowheel import Timer, TimerClosedError
+from aiowheel._types import Delay
 from aiowheel.integrations.connections import Limit, LimitedProtocol, idle_guard, touching
-from aiowheel.testing import VirtualClock
+from aiowheel.testing import ManualTimer, VirtualClock
 
 # A socket pair delivers data at once, so that the virtual clock need not wait for it.
 VIRTUAL = pytest.mark.virtual_time(patience=0)
+Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -382,7 +385,7 @@ class Pinged(LimitedProtocol):
     """A protocol that pings a silent peer and records its calls with their times."""
 
     idle_timeout = 60
-    heartbeat_interval = 20
+    heartbeat_interval: "Delay | None" = 20
 
     def __init__(self) -> None:
         self.log: list[tuple[int, str]] = []
@@ -679,3 +682,142 @@ async def test_a_second_connection_made_may_be_refused() -> None:
 
         assert len(timer) == 0
     peer.close()
+
+
+class Upgraded(Pinged):
+    """A protocol on a manual timer that counts its chunks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timer = self.clock = ManualTimer()
+        self.chunks: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def data_received(self, data: bytes) -> None:
+        """Keep the chunk."""
+        super().data_received(data)
+        self.chunks.put_nowait(data)
+
+
+@asynccontextmanager
+async def accepted(
+    protocol: asyncio.Protocol, *, tls: bool = False
+) -> AsyncGenerator[asyncio.StreamWriter]:
+    """Yield the client of a server whose one connection has *protocol*."""
+    loop = asyncio.get_running_loop()
+    server_side = without_certificates(ssl.PROTOCOL_TLS_SERVER) if tls else None
+    client_side = without_certificates(ssl.PROTOCOL_TLS_CLIENT) if tls else None
+    server = await loop.create_server(lambda: protocol, "127.0.0.1", 0, ssl=server_side)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        _, writer = await asyncio.open_connection(host, port, ssl=client_side)
+        try:
+            yield writer
+        finally:
+            writer.transport.abort()
+
+
+@pytest.mark.both_loops
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("heartbeat", [None, 20])
+async def test_a_protocol_that_takes_over_has_no_limits(
+    *, tls: bool, heartbeat: int | None
+) -> None:
+    """The former protocol gets no data any more, so that the connection would seem silent."""
+    before, after = Upgraded(), Upgraded()
+    before.heartbeat_interval = heartbeat
+    async with accepted(before, tls=tls) as client:
+        client.write(b"upgrade")
+        await before.chunks.get()
+        before.transport.set_protocol(after)
+        before.clock.advance(1000)
+
+        assert before.log == []
+        assert len(before.clock) == 0
+        assert not before.transport.is_closing()
+        client.write(b"data")
+        assert await after.chunks.get() == b"data"
+
+
+@pytest.mark.both_loops
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_touched_protocol_keeps_its_limits(*, tls: bool) -> None:
+    """`touching` passes the data on to it."""
+    protocol = Upgraded()
+    async with accepted(protocol, tls=tls) as client:
+        client.write(b"hello")
+        await protocol.chunks.get()
+        with touching(protocol.transport, print), touching(protocol.transport, print):
+            protocol.clock.advance(61)
+
+        assert [what for _, what in protocol.log] == ["ping", "ping", Limit.IDLE]
+        await protocol.lost
+
+
+@pytest.mark.both_loops
+@pytest.mark.parametrize("told", [False, True])
+async def test_a_protocol_keeps_its_limits_after_start_tls(*, told: bool) -> None:
+    """The former transport has a protocol of the loop then, which decrypts."""
+    protocol = Upgraded()
+    protocol.heartbeat_interval = None  # its pings would not be encrypted
+    loop = asyncio.get_running_loop()
+    async with accepted(protocol) as client:
+        client.write(b"STARTTLS")
+        await protocol.chunks.get()
+        client_side = without_certificates(ssl.PROTOCOL_TLS_CLIENT)
+        server_side = without_certificates(ssl.PROTOCOL_TLS_SERVER)
+        upgrade = loop.start_tls(protocol.transport, protocol, server_side, server_side=True)
+        transport, _ = await asyncio.gather(upgrade, client.start_tls(client_side))
+        assert transport is not None
+        if told:
+            protocol.transport = transport
+        client.write(b"hello")
+        assert await protocol.chunks.get() == b"hello"
+        protocol.clock.advance(61)
+
+        assert protocol.log[-1][1] is Limit.IDLE
+        await protocol.lost
+
+
+async def test_a_protocol_keeps_its_limits_while_a_file_is_sent(
+    tmp_path: Path, until: Until
+) -> None:
+    """On asyncio, another one replaces the protocol of a TLS connection for that time."""
+    file = tmp_path / "large"
+    file.write_bytes(bytes(10_000_000))
+    protocol = Upgraded()
+    async with accepted(protocol, tls=True) as client:
+        client.write(b"GET")
+        await protocol.chunks.get()
+        with file.open("rb") as source:
+            sending = asyncio.create_task(
+                asyncio.get_running_loop().sendfile(protocol.transport, source)
+            )
+            await until(lambda: protocol.transport.get_protocol() is not protocol)
+            protocol.clock.advance(61)
+
+            assert protocol.log[-1][1] is Limit.IDLE
+            with pytest.raises(ConnectionError):
+                await sending
+
+
+async def test_a_protocol_behind_another_one_keeps_its_limits() -> None:
+    """The transport does not know a protocol to which another one passes data."""
+    inner = Upgraded()
+
+    class Outer(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            inner.connection_made(transport)
+
+        def data_received(self, data: bytes) -> None:
+            inner.data_received(data)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            inner.connection_lost(exc)
+
+    async with accepted(Outer()) as client:
+        client.write(b"hello")
+        await inner.chunks.get()
+        inner.clock.advance(61)
+
+        assert [what for _, what in inner.log] == ["ping", "ping", Limit.IDLE]
+        await inner.lost
