@@ -22,13 +22,15 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     lines = 0
     name = "nobody"
     async with idle_guard(writer, 30, first_byte=5, total=600) as guard:
-        while line := await reader.readline():
+        while (line := await reader.readline()) and guard.exceeded is None:
             name = line.decode().split()[0]
             lines += 1
             writer.write(line)
+            await writer.drain()
+        writer.close()
+        await writer.wait_closed()  # inside, because a peer that never reads would delay it
     end = f"{guard.exceeded} limit" if guard.exceeded else "it left"
     print(f"{now():.0f} s: {name}, {lines} lines: {end}")
-    writer.close()
 
 
 async def client(port: int, pieces: list[str], pause: float, *, leave: bool) -> None:
@@ -59,6 +61,7 @@ async def main() -> None:
         client(port, ["chatty\n"] * 4, 10, leave=True),
     )
     server.close()
+    await asyncio.sleep(1)  # the last handler ends
     print("timers left:", len(aiowheel.current_timer()))
 
 

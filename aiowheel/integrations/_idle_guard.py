@@ -29,6 +29,9 @@ async def idle_guard(
     flushing, because a dead peer would never read the rest. `read` then returns the buffered data
     and after it `b""`, and `guard.exceeded` is the limit.
 
+    Await `writer.drain()` inside the block, and `writer.wait_closed()` after `writer.close()`: only
+    the guard ends these waits if the peer does not read.
+
     Call `guard.touch()` for sent data if a client may listen for long. Call it also while the
     handler does not read for longer than *timeout*: the transport stops receiving while the buffer
     is full.

@@ -147,6 +147,20 @@ async def test_a_peer_that_does_not_read_cannot_delay_the_close() -> None:
 
 
 @VIRTUAL
+async def test_a_close_in_the_block_ends_at_a_limit(virtual_clock: VirtualClock) -> None:
+    """`wait_closed` waits for a peer that has sent its end and does not read."""
+    async with connection() as (reader, writer, peer), idle_guard(writer, 30) as guard:
+        peer.shutdown(socket.SHUT_WR)
+        writer.write(b"x" * 10_000_000)
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+        assert virtual_clock.time() == pytest.approx(30, abs=0.002)
+
+    assert guard.exceeded is Limit.IDLE
+
+
+@VIRTUAL
 @pytest.mark.parametrize("how", ["returns", "fails", "is cancelled"])
 async def test_nothing_is_left_after_the_block(how: str) -> None:
     """No timer remains; the connection is open and has its earlier protocol."""
