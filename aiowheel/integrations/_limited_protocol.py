@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from asyncio import BaseTransport, BufferedProtocol, Protocol, Transport
+from asyncio import (
+    BaseTransport,
+    BufferedProtocol,
+    DatagramProtocol,
+    Protocol,
+    SubprocessProtocol,
+    Transport,
+)
 from collections.abc import Callable
 from typing import cast
 
@@ -39,8 +46,9 @@ class LimitedProtocol(Protocol):
         transport: The connection's transport, from `connection_made` on.
 
     Raises:
-        TypeError: A subclass is also a `BufferedProtocol`, which receives no chunks, or one of its
-            hooks is a coroutine function.
+        TypeError: A subclass is also a `BufferedProtocol`, `DatagramProtocol` or
+            `SubprocessProtocol`, which receive no chunks, or one of its hooks is a coroutine
+            function.
     """
 
     idle_timeout: Delay | None = None
@@ -54,8 +62,9 @@ class LimitedProtocol(Protocol):
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        if issubclass(cls, BufferedProtocol):
-            raise TypeError(f"{cls!r} must not be a BufferedProtocol, which receives no chunks")
+        for kind in BufferedProtocol, DatagramProtocol, SubprocessProtocol:
+            if issubclass(cls, kind):
+                raise TypeError(f"{cls!r} must not be a {kind.__name__}, which receives no chunks")
         plain_callback("limit_exceeded", cls.limit_exceeded, START_A_TASK)
         plain_callback("send_heartbeat", cls.send_heartbeat, START_A_TASK)
 
@@ -74,7 +83,7 @@ class LimitedProtocol(Protocol):
         try:
             self._watch = self._new_watch()
         except BaseException:  # a closed timer: a connection without limits must not stay open
-            self.transport.abort()
+            self._abort()
             raise
         self._on_transport = receiver(transport) is self
         super().connection_made(transport)
@@ -100,7 +109,7 @@ class LimitedProtocol(Protocol):
 
     def limit_exceeded(self, limit: Limit) -> None:  # noqa: ARG002 - for a subclass
         """Abort the connection. Override this method to send a last message first."""
-        self.transport.abort()
+        self._abort()
 
     def send_heartbeat(self) -> None:
         """Send a ping that the peer answers; override it to use `heartbeat_interval`.
@@ -130,6 +139,12 @@ class LimitedProtocol(Protocol):
             on_heartbeat=None if beat is None else self._heartbeat_due,
             timer=self.timer,
         )
+
+    def _abort(self) -> None:
+        try:
+            self.transport.abort()
+        except (AttributeError, NotImplementedError):  # a pipe for reading
+            self.transport.close()
 
     def _limit_reached(self, limit: Limit) -> object:
         hook: Callable[[Limit], object] = self.limit_exceeded

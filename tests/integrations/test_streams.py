@@ -1,6 +1,7 @@
 """Limits on streams and protocols, over real sockets and on a virtual clock."""
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -354,12 +355,13 @@ async def test_a_touch_that_is_a_coroutine_function_is_refused() -> None:
         assert writer.transport.get_protocol() is inner
 
 
-def test_a_buffered_protocol_cannot_be_limited() -> None:
-    """It receives no chunks, so that an active connection would seem silent."""
-    with pytest.raises(TypeError, match="BufferedProtocol"):
-
-        class Buffered(LimitedProtocol, asyncio.BufferedProtocol):  # pyright: ignore[reportUnusedClass]
-            pass
+@pytest.mark.parametrize(
+    "kind", [asyncio.BufferedProtocol, asyncio.DatagramProtocol, asyncio.SubprocessProtocol]
+)
+def test_a_protocol_without_chunks_cannot_be_limited(kind: type[asyncio.BaseProtocol]) -> None:
+    """An active connection would seem silent."""
+    with pytest.raises(TypeError, match=f"must not be a {kind.__name__}, "):
+        type("Limited", (LimitedProtocol, kind), {})
 
 
 def test_a_base_class_gets_its_options() -> None:
@@ -835,3 +837,35 @@ async def test_a_protocol_behind_another_one_keeps_its_limits() -> None:
 
         assert [what for _, what in inner.log] == ["ping", "ping", Limit.IDLE]
         await inner.lost
+
+
+@pytest.mark.both_loops
+async def test_a_pipe_for_reading_is_closed_at_a_limit() -> None:
+    """It has nothing to flush, and its transport cannot abort."""
+    protocol = Upgraded()
+    protocol.heartbeat_interval = None
+    loop = asyncio.get_running_loop()
+    reading, writing = os.pipe()
+    await loop.connect_read_pipe(lambda: protocol, os.fdopen(reading, "rb", 0))
+    os.write(writing, b"data")
+    assert await protocol.chunks.get() == b"data"
+    protocol.clock.advance(61)
+
+    await protocol.lost
+    assert protocol.transport.is_closing()
+    os.close(writing)
+
+
+async def test_a_pipe_for_reading_is_closed_if_its_limits_are_refused() -> None:
+    """The loop reports the error of the limit, and no other one."""
+    protocol = Upgraded()
+    protocol.idle_timeout = 0
+    loop = asyncio.get_running_loop()
+    reported: list[object] = []
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    reading, writing = os.pipe()
+    await loop.connect_read_pipe(lambda: protocol, os.fdopen(reading, "rb", 0))
+
+    await protocol.lost
+    assert [type(error) for error in reported] == [ValueError]
+    os.close(writing)
