@@ -28,11 +28,15 @@ class SlowRequestMiddleware:
     """ASGI middleware that ends HTTP requests beyond their limits.
 
     A client that sends the body too slowly gets 408; a request that exceeds *total* gets 503. Both
-    responses close the connection, or with HTTP/2 the stream. If the response has already begun,
-    the middleware raises `TimeoutError` instead, and the server aborts the connection, so that a
-    partial response does not look complete. The application is cancelled in each case. The limits
-    of the body count only the time for which the application waits for the client; a wait that it
-    gives up counts as well, and only a message of the client renews a limit.
+    responses ask the server to close the connection, unless the request came with HTTP/2. If the
+    response has already begun, the middleware raises `TimeoutError` instead, and the server ends
+    the connection without completing the response. The application is cancelled in each case. The
+    limits of the body count only the time for which the application waits for the client; a wait
+    that it gives up counts as well, and only a message of the client renews a limit.
+
+    A client that does not read its response keeps the connection: the server closes it only after
+    the data that it has buffered, and an ASGI application cannot abort it. That needs a limit of
+    the server or of a proxy.
 
     Args:
         app: The application. Websockets pass unchanged.
