@@ -5,7 +5,7 @@ A callback per message would not do: a peer that slowly sends a long message is 
 
 from __future__ import annotations
 
-from asyncio import BaseProtocol, BaseTransport, BufferedProtocol, Protocol
+from asyncio import BaseProtocol, BaseTransport, BufferedProtocol, DatagramProtocol, Protocol
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import cast
@@ -56,8 +56,8 @@ def touching(transport: BaseTransport, touch: Callable[[], object]) -> Generator
         touch: A plain function without arguments; it must not raise.
 
     Raises:
-        TypeError: The transport's protocol is a `BufferedProtocol`, which receives no chunks, or
-            *touch* is not a plain function.
+        TypeError: The transport's protocol is a `BufferedProtocol` or a `DatagramProtocol`, which
+            receive no chunks, or *touch* is not a plain function.
 
     Cost: two calls per chunk.
     """
@@ -66,11 +66,12 @@ def touching(transport: BaseTransport, touch: Callable[[], object]) -> Generator
         yield
         return
     inner = transport.get_protocol()
-    if isinstance(inner, BufferedProtocol):
-        raise TypeError(
-            "the transport's protocol must not be a BufferedProtocol, which receives no chunks, "
-            f"got {inner!r}"
-        )
+    for kind in BufferedProtocol, DatagramProtocol:
+        if isinstance(inner, kind):
+            raise TypeError(
+                f"the transport's protocol must not be a {kind.__name__}, which receives no "
+                f"chunks, got {inner!r}"
+            )
     protocol = _TouchingProtocol(cast(Protocol, inner), touch)
     transport.set_protocol(protocol)
     try:

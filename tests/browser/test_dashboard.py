@@ -306,9 +306,7 @@ def test_a_process_that_does_not_answer_is_marked(open_page: OpenPage, short_pat
         row = page.locator("#processes tr.silent")
         row.wait_for()
 
-        assert re.fullmatch(
-            r"7\s+no answer for \d s\s+-\s+-\s+-(\s+-)?", row.inner_text().strip()
-        )
+        assert re.fullmatch(r"7\s+no answer for \d s\s+-\s+-\s+-(\s+-)?", row.inner_text().strip())
         assert row.locator("button").is_disabled()
         assert page.locator("#about").inner_text() == "1 of 2 processes of this host"
         assert int(tile(page, "Pending").replace(",", "")) > 0

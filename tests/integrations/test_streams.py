@@ -325,6 +325,18 @@ async def test_a_buffered_protocol_has_no_chunks() -> None:
     await asyncio.sleep(0)
 
 
+async def test_a_datagram_protocol_has_no_chunks() -> None:
+    """It would lose every datagram to a protocol without `datagram_received`."""
+    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+        asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0)
+    )
+
+    with pytest.raises(TypeError, match="DatagramProtocol"), touching(transport, print):
+        pytest.fail("not entered")
+    transport.close()
+    await asyncio.sleep(0)
+
+
 def test_a_connection_that_is_closed_is_not_touched() -> None:
     """The transport of a TLS connection that was closed twice cannot name its protocol."""
     transport = Mock(asyncio.Transport)
