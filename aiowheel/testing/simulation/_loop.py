@@ -104,7 +104,7 @@ class SimulationLoop(VirtualClockEventLoop):
         self._kinds = frozenset(kinds)
         self._failure: BaseException | None = None
         self._most_turns = _MOST_TURNS
-        self.slow_callback_duration = math.inf  # in debug mode, each stall would be logged
+        self.slow_callback_duration: float = math.inf  # in debug mode, each stall would be logged
         self._numbers = count()
         self.set_task_factory(self._new_task)
 
