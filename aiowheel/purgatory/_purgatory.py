@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from asyncio import AbstractEventLoop, Event, Future, get_running_loop
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from itertools import islice
@@ -891,14 +891,14 @@ class Purgatory(OperationOwner):
 
     # The type checkers demand the type of a coroutine function.
     def __aexit__(self, *exc_info: object) -> CoroutineType[Any, Any, None]:
-        return self.aclose()
+        return cast("CoroutineType[Any, Any, None]", self.aclose())
 
     @property
     def closed(self) -> bool:
         """Whether closing has begun; new operations are then refused."""
         return self._closed
 
-    def aclose(self, drain: Drain = "expire") -> CoroutineType[Any, Any, None]:
+    def aclose(self, drain: Drain = "expire") -> Coroutine[object, object, None]:
         """Refuse new operations and end the pending ones. Idempotent.
 
         Args:
@@ -911,8 +911,7 @@ class Purgatory(OperationOwner):
             ForeignLoopError: Awaited in another loop.
         """
         checked = checked_choice("drain", drain, _DRAINS)
-        closing = close(self._begin_closing, self._finish_closing, checked)
-        return cast("CoroutineType[Any, Any, None]", closing)  # pyright: ignore[reportUnnecessaryCast] - mypy needs it
+        return close(self._begin_closing, self._finish_closing, checked)
 
     def _begin_closing(self, drain: str) -> Event | None:
         """Refuse new operations; return the event to wait for, if any."""

@@ -134,7 +134,7 @@ class Timer:
 
     # The type checkers demand the type of a coroutine function.
     def __aexit__(self, *exc_info: object) -> CoroutineType[Any, Any, None]:
-        return self.aclose()
+        return cast("CoroutineType[Any, Any, None]", self.aclose())
 
     def share(self, loop: AbstractEventLoop) -> None:
         """Become the shared timer of *loop*; slices are plain callbacks, without a driver task."""
@@ -146,7 +146,7 @@ class Timer:
         self._tasks = PeriodicTasks(outlives_cancelling=outlives_cancelling)
         self._driver = driver  # last, because the calls of other threads look at this first
 
-    def aclose(self) -> CoroutineType[Any, Any, None]:
+    def aclose(self) -> Coroutine[Any, Any, None]:
         """Drop the pending deadlines and close; idempotent, and safe to call from several tasks.
 
         Callbacks are dropped and counted as cancelled, sleeping tasks get `TimerClosedError`,
@@ -158,8 +158,7 @@ class Timer:
         """
         if self._is_shared:
             raise RuntimeError(_SHARED)
-        closing = close_timer(self._close_now, self._driver_task, self._tasks)
-        return cast("CoroutineType[Any, Any, None]", closing)  # pyright: ignore[reportUnnecessaryCast] - mypy needs it
+        return close_timer(self._close_now, self._driver_task, self._tasks)
 
     def _close_now(self) -> None:
         driver = self._driver

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, MutableMapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from contextvars import Context, copy_context
 from datetime import timedelta
-from typing import Any, Protocol, assert_type
+from typing import Any, assert_type
 
 import aiowheel
 from aiowheel.dashboard import Dashboard
@@ -140,20 +140,6 @@ async def purgatories(timer: aiowheel.Timer) -> None:
         assert_type(cancelled[0].outcome, aiowheel.Outcome)
         purgatory.top_keys(3)
         await purgatory.aclose(drain="wait")
-
-
-class Closable(Protocol):
-    """An object with a coroutine function `aclose`."""
-
-    async def aclose(self) -> None:
-        """Close the object."""
-
-
-def closables(
-    timer: aiowheel.Timer, purgatory: aiowheel.Purgatory, detector: aiowheel.IdleDetector[str]
-) -> list[Closable]:
-    """Check that the objects fit a protocol with a coroutine function."""
-    return [timer, purgatory, detector]
 
 
 async def detectors(timer: aiowheel.Timer) -> None:
