@@ -187,15 +187,15 @@ class PostgresStore(Store):
 
     async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
         """Execute the operations in one transaction, without those on timers held elsewhere."""
-        until = asyncio.get_running_loop().time() + _LOCK_MS / 1000
-        if until - _LOCK_MS / 1000 >= self._apart_until:
+        now = asyncio.get_running_loop().time()
+        if now >= self._apart_until:
             try:
                 return await self._commit(owner, operations)
             except _HeldError as error:
                 self._stay_apart()
                 if len(operations) == 1:
                     return [error]
-        return await self._commit_apart(owner, operations, until)
+        return await self._commit_apart(owner, operations, now + _LOCK_MS / 1000)
 
     def _stay_apart(self) -> None:
         self._apart_until = asyncio.get_running_loop().time() + _APART_SECONDS
