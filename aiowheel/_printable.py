@@ -24,7 +24,8 @@ def scheme_only(address: str) -> str:
 
 def error_repr(error: BaseException) -> str:
     """Return the name and the text of *error*; the `repr` of redis-py's errors has no text."""
-    return f"{type(error).__name__}({str(error)!r})"
+    text = str(error)
+    return f"{type(error).__name__}({repr(text) if text else ''})"
 
 
 def as_unicode(text: str) -> str:

@@ -458,6 +458,7 @@ async def test_operations_on_held_timers_wait_together(database: str, held: str)
     await store.close()
 
 
+@pytest.mark.posix
 async def test_a_silent_connection_is_replaced(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
