@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from asyncio.events import _get_running_loop
 from collections.abc import Callable, Coroutine
-from threading import current_thread
 from typing import Any
 
 from aiowheel._events import emit
 from aiowheel._printable import error_repr
-from aiowheel.errors import ForeignLoopError
+from aiowheel.timer._driver import foreign_loop_error
 
 
 def check_loop(what: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -23,13 +22,8 @@ def check_loop(what: str, loop: asyncio.AbstractEventLoop) -> None:
     Raises:
         ForeignLoopError: The caller runs in another loop.
     """
-    running = _get_running_loop()
-    if running is not loop:
-        where = "no event loop runs" if running is None else f"was called from {running!r}"
-        raise ForeignLoopError(
-            f"{what} to {loop!r}, but {where} in thread {current_thread().name!r}; "
-            "other threads may use asyncio.run_coroutine_threadsafe"
-        )
+    if _get_running_loop() is not loop:
+        raise foreign_loop_error(what, loop, "asyncio.run_coroutine_threadsafe")
 
 
 class LastingTask:

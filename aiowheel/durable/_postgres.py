@@ -115,21 +115,22 @@ class PostgresStore(Store):
         self._dsn = checked_str("dsn", dsn)
         self._given_partitions = checked_partitions(partitions)
         self.partitions: int = self._given_partitions or _PARTITIONS
-        self._session = "primary"
-        self._writer = _Connection(self._dsn, self._session)
-        self._reader = _Connection(self._dsn, self._session)
+        self._use("primary")
         self._listening: LastingTask | None = None
         self._upserts_left = 0  # commits of puts until names are expected to be new again
         self._apart_until = 0.0  # on the loop's clock; see `_commit_apart`
+
+    def _use(self, session: str) -> None:
+        """Create the connections, to a host of this kind; see `_connected`."""
+        self._connect = partial(_connected, self._dsn, session)
+        self._writer, self._reader = _Connection(self._connect), _Connection(self._connect)
 
     async def open(self, *, create: bool = True) -> None:
         """Connect, and create the tables if there are none."""
         self._begin_opening()
         # Of several hosts, a standby that lags would hide timers; the tables may be read anywhere.
-        self._session = "primary" if create else "any"
-        # Not those of an earlier opening, whose locks belong to the loop of that time.
-        self._writer = _Connection(self._dsn, self._session)
-        self._reader = _Connection(self._dsn, self._session)
+        # The connections are not those of an earlier opening, whose locks belong to its loop.
+        self._use("primary" if create else "any")
         self._apart_until = 0.0  # another loop may have another clock
         try:
             self.partitions = await self._write(
@@ -160,12 +161,7 @@ class PostgresStore(Store):
         while True:
             lost = asyncio.Event()
             with suppress(*_UNUSABLE):
-                connection = await asyncpg.connect(
-                    self._dsn,
-                    timeout=_COMMAND_SECONDS,
-                    server_settings=_SETTINGS,
-                    target_session_attrs=self._session,
-                )
+                connection = await self._connect()
                 try:
                     connection.add_termination_listener(partial(_set, lost))
                     await connection.add_listener(_CHANNEL, self._on_notification)
@@ -175,7 +171,7 @@ class PostgresStore(Store):
                             async with asyncio.timeout(_HEARTBEAT_SECONDS):
                                 await lost.wait()
                         # A connection that a network has dropped is silent.
-                        await connection.execute("SELECT 1", timeout=_COMMAND_SECONDS)
+                        await connection.execute("SELECT 1")
                 finally:
                     connection.terminate()
             await asyncio.sleep(_RECONNECT_SECONDS)
@@ -364,12 +360,27 @@ def _set(event: asyncio.Event, _: object) -> None:
     event.set()
 
 
+async def _connected(dsn: str, session: str) -> Any:
+    """Return a new connection to a host of this kind, as `target_session_attrs` of libpq."""
+    try:
+        return await asyncpg.connect(
+            dsn,
+            timeout=_COMMAND_SECONDS,
+            command_timeout=_COMMAND_SECONDS,
+            server_settings=_SETTINGS,
+            target_session_attrs=session,
+        )
+    except (asyncpg.InterfaceError, OSError):  # an option in the DSN; a certificate
+        raise
+    except (ValueError, OverflowError):  # the second for a port beyond 65,535
+        raise StoreError(MALFORMED_DSN) from None
+
+
 class _Connection:
     """A connection that serves one call at a time, and is opened again after an error."""
 
-    def __init__(self, dsn: str, session: str) -> None:
-        self._dsn = dsn
-        self._session = session  # as `target_session_attrs` of libpq
+    def __init__(self, connect: Callable[[], Awaitable[Any]]) -> None:
+        self._connect = connect
         self._connection: Any = None
         self._lock_ms = _LOCK_MS  # the connection's `lock_timeout`
         self._lock = asyncio.Lock()
@@ -420,20 +431,6 @@ class _Connection:
         except BaseException:  # cancelled during an exchange with the server
             self._drop()
             raise
-
-    async def _connect(self) -> Any:
-        try:
-            return await asyncpg.connect(
-                self._dsn,
-                timeout=_COMMAND_SECONDS,
-                command_timeout=_COMMAND_SECONDS,
-                server_settings=_SETTINGS,
-                target_session_attrs=self._session,
-            )
-        except (asyncpg.InterfaceError, OSError):  # an option in the DSN; a certificate
-            raise
-        except (ValueError, OverflowError):  # the second for a port beyond 65,535
-            raise StoreError(MALFORMED_DSN) from None
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

@@ -313,22 +313,10 @@ class Runner:
             self._counts.skipped += 1
         elif settle.error is not None:
             self._counts.dead += 1
-            emit(
-                "aiowheel.durable_dead_letter",
-                timer=fire.name,
-                fire=fire.id,
-                attempts=settle.attempts,
-                error=fire.failure,
-            )
+            _log_failure("aiowheel.durable_dead_letter", fire, attempts=settle.attempts)
         elif settle.next_attempt:
             self._counts.retried += 1
-            emit(
-                "aiowheel.durable_retry",
-                timer=fire.name,
-                fire=fire.id,
-                attempt=settle.attempts,
-                error=fire.failure,
-            )
+            _log_failure("aiowheel.durable_retry", fire, attempt=settle.attempts)
         else:
             self._counts.acknowledged += 1
 
@@ -340,13 +328,7 @@ class Runner:
     def _give_up(self, fire: Fire) -> None:
         """End a fire whose settlement was not executed; log what its handler raised."""
         if fire.failure is not None:
-            emit(
-                "aiowheel.durable_handler_failed",
-                timer=fire.name,
-                fire=fire.id,
-                attempt=fire.attempt,
-                error=fire.failure,
-            )
+            _log_failure("aiowheel.durable_handler_failed", fire, attempt=fire.attempt)
         self._forget(fire)
 
     def _forget(self, fire: Fire) -> None:
@@ -398,6 +380,10 @@ class Runner:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _log_failure(event: str, fire: Fire, **attempts: int) -> None:
+    emit(event, timer=fire.name, fire=fire.id, **attempts, error=fire.failure)
 
 
 def _is_of_closing(error: BaseException) -> bool:

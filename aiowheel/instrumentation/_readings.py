@@ -200,10 +200,14 @@ class Subject:
         if snapshot is None:
             return self.earlier
         return {
-            number.name: number.read(snapshot) + self.earlier.get(number.name, 0)
+            number.name: self.total(number, snapshot)
             for number in READINGS[self.prefix][0]
             if number.monotonic
         }
+
+    def total(self, number: Number, snapshot: Statistics) -> int:
+        """Return *number* of *snapshot* plus that of the earlier subjects."""
+        return number.read(snapshot) + self.earlier.get(number.name, 0)
 
 
 def timer_subject(timer: Timer, label: str) -> Subject:

@@ -122,8 +122,7 @@ def _counting(
             snapshot = subject.read()
             if snapshot is not None:
                 # A sum that falls would be exported as a negative difference.
-                total = number.read(snapshot) + subject.earlier.get(number.name, 0)
-                yield Observation(total, {"name": subject.label})
+                yield Observation(subject.total(number, snapshot), {"name": subject.label})
 
     return observe
 

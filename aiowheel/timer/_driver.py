@@ -148,13 +148,8 @@ class Driver:
     def _check_running_loop(self) -> None:
         # This is the last check, because on Python 3.11 the look-up is a system call.
         loop = self.loop
-        running = _get_running_loop()
-        if running is not loop:
-            where = "no event loop runs" if running is None else f"was called from {running!r}"
-            raise ForeignLoopError(
-                f"the timer belongs to {loop!r}, but {where} in thread {current_thread().name!r}; "
-                "other threads may use the *_threadsafe calls"
-            )
+        if _get_running_loop() is not loop:
+            raise foreign_loop_error("the timer belongs", loop, "the *_threadsafe calls")
         self._owner_thread = thread_id()
 
     def checked_now(self) -> i64:
@@ -453,6 +448,22 @@ class LoopDriver(Driver):
             self._alarm.cancel()
             self._alarm = None
         super().close()
+
+
+def foreign_loop_error(what: str, loop: object, instead: str) -> ForeignLoopError:
+    """Return the error of a call outside of *loop*, the loop of an object.
+
+    Args:
+        what: The object and its verb: "the timer belongs".
+        loop: The loop to which it belongs.
+        instead: What other threads may use.
+    """
+    running = _get_running_loop()
+    where = "no event loop runs" if running is None else f"was called from {running!r}"
+    return ForeignLoopError(
+        f"{what} to {loop!r}, but {where} in thread {current_thread().name!r}; "
+        f"other threads may use {instead}"
+    )
 
 
 def _is_alarm(target: object) -> bool:

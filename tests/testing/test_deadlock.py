@@ -143,13 +143,17 @@ def test_the_end_of_a_thread_without_a_call_is_a_deadlock(virtual_loop: Loops) -
     assert go_on.is_set()
 
 
-@pytest.mark.realtime
-def test_a_thread_that_never_calls_is_a_deadlock(
-    virtual_loop: Loops, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For example an idle worker of a pool; the loop waits for it for some seconds."""
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the loop wait for threads for less than a second."""
     monkeypatch.setattr(_loop, "_GRACE_OF_NEW_THREADS", 0.3)
     monkeypatch.setattr(_loop, "_GRACE", 0.1)
+
+
+@pytest.mark.realtime
+@pytest.mark.usefixtures("short_grace")
+def test_a_thread_that_never_calls_is_a_deadlock(virtual_loop: Loops) -> None:
+    """For example an idle worker of a pool; the loop waits for it for some seconds."""
 
     async def main() -> None:
         await anyio.to_thread.run_sync(int)
@@ -180,12 +184,11 @@ def test_a_thread_has_time_to_call_before_a_deadlock_is_reported(virtual_loop: L
 
 
 @pytest.mark.realtime
+@pytest.mark.usefixtures("short_grace")
 def test_a_deadlock_beside_a_thread_is_reported_while_time_is_frozen(
     virtual_loop: Loops, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Libraries such as freezegun replace the functions of `time` in every module."""
-    monkeypatch.setattr(_loop, "_GRACE_OF_NEW_THREADS", 0.3)
-    monkeypatch.setattr(_loop, "_GRACE", 0.1)
     for name, value in list(vars(_loop).items()):
         if value is time.monotonic:
             monkeypatch.setattr(_loop, name, lambda: 1.0)
