@@ -175,7 +175,8 @@ class Oracle:
         self.ticks: dict[TimerEntry, tuple[int, int]] = {}  # (tick, sequence) of each other entry
         self.overdue: list[tuple[TimerEntry, int]] = []  # with the time of arming
         self.ready: list[tuple[TimerEntry, int]] = []  # overdue, and part of the open pass
-        # Moved, or armed during a pass: these have no defined order within a tick.
+        # Moved, or armed while others of their tick wait to cascade: these have no defined order
+        # within a tick.
         self.moved: set[TimerEntry] = set()
 
     def arm(self, entry: TimerEntry, deadline: int) -> None:
@@ -185,6 +186,11 @@ class Oracle:
             self.overdue.append((entry, self.now))
         else:
             self.ticks[entry] = (-(-deadline // self.tick), self.sequence)
+
+    def is_behind(self, waiting: TimerEntry, entry: TimerEntry) -> bool:
+        """Return whether *waiting*, which waits to cascade, has the tick of *entry*."""
+        tick = self.ticks.get(entry)
+        return tick is not None and self.ticks.get(waiting, (-1,))[0] == tick[0]
 
     def remove(self, entry: TimerEntry) -> None:
         """Remove *entry*."""
@@ -238,7 +244,7 @@ def test_slices_take_entries_in_the_order_of_a_heap(
             case "arm":
                 entries.append(wheel.schedule(deadline))
                 oracle.arm(entries[-1], deadline)
-                if wheel.pass_is_open():  # others of its tick may still wait to cascade
+                if any(oracle.is_behind(each, entries[-1]) for each in wheel._due):
                     oracle.moved.add(entries[-1])
             case "move" if pending:
                 entry = pending[index % len(pending)]
