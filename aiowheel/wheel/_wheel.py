@@ -57,6 +57,7 @@ class TimingWheel:
     """
 
     __slots__ = (
+        "_cascade_end",
         "_counts",
         "_current",
         "_due",
@@ -95,6 +96,7 @@ class TimingWheel:
         self._finest = Level(1, self._wheel_size, 0, HORIZON)  # overflow levels follow it
         self._edge: i64 = (self._finest.limit + self._origin) * self._tick  # the end of its block
         self._due = Bucket()  # taken from the levels in this pass, not yet returned or filed again
+        self._cascade_end: i64 = 0  # the tick at which the range of the bucket taken last ends
         self._overdue = Bucket()  # armed for a tick already passed; they join the next pass
         self._merges = False  # whether the overdue ones are sorted; see `sort_overdue`
         self._late = Bucket()  # those of this pass, until it has visited the buckets before them
@@ -213,7 +215,12 @@ class TimingWheel:
             entry._filed = self._now - OVERDUE
             self._overdue.append(entry)
         else:
-            self._file(entry, self._tick_of(entry._deadline))
+            tick = self._tick_of(entry._deadline)
+            if tick < self._cascade_end and not self._due.is_empty():
+                entry._filed = tick  # behind those of its tick that still wait to be filed again
+                self._due.append(entry)
+            else:
+                self._file(entry, tick)
 
     def _file(self, entry: TimerEntry, tick: i64) -> None:
         """Add *entry* at the finest level whose block holds *tick*, which is after the current."""
@@ -387,6 +394,7 @@ class TimingWheel:
                 if not self._late.is_empty() and self._take_late(tick):
                     return True
                 self._visit(tick)
+                self._cascade_end = tick + level.width
                 bucket = level.take(slot)
                 if self._merges and not self._late.is_empty():
                     self._merge_late(bucket)

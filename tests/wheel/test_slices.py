@@ -40,6 +40,33 @@ def test_a_bucket_that_has_not_cascaded_stays_in_order_between_slices() -> None:
     assert order == [4, 5, 7]
 
 
+@pytest.mark.parametrize(("wheel_size", "first"), [(4, 4), (2, 8), (256, 65536)])
+def test_an_entry_armed_while_a_bucket_cascades_comes_behind_those_of_its_tick(
+    wheel_size: int, first: int
+) -> None:
+    """They wait to be filed again; so does the new one. Its own cascade is counted."""
+    wheel = TimingWheel(10, wheel_size)
+    for tick in (first, first + 1, first + 1):
+        wheel.schedule(tick * 10)
+    armed = wheel.pending()
+    wheel.open_pass(first * 10)
+
+    order = [wheel.pop_due()]
+    between = wheel.schedule((first + 1) * 10 - 3, "armed")
+    moved = wheel.schedule((first + 9) * 10, "moved")
+    wheel.move(moved, (first + 1) * 10)
+    beyond = wheel.schedule((first + 10**6) * 10, "beyond")
+    wheel.check_invariants()
+    while wheel.pass_is_open():
+        order.append(wheel.pop_due())
+    wheel.check_invariants()
+
+    assert order == [armed[0], None]
+    assert wheel.next_expiration() == (first + 1) * 10
+    assert wheel.advance((first + 1) * 10) == [*armed[1:], between, moved]
+    assert wheel.pending() == [beyond]
+
+
 def test_an_overdue_entry_waits_for_the_ticks_that_were_due_when_it_was_armed() -> None:
     """It comes before the later ticks, which came due after it."""
     wheel = TimingWheel()
@@ -175,9 +202,7 @@ class Oracle:
         self.ticks: dict[TimerEntry, tuple[int, int]] = {}  # (tick, sequence) of each other entry
         self.overdue: list[tuple[TimerEntry, int]] = []  # with the time of arming
         self.ready: list[tuple[TimerEntry, int]] = []  # overdue, and part of the open pass
-        # Moved, or armed while others of their tick wait to cascade: these have no defined order
-        # within a tick.
-        self.moved: set[TimerEntry] = set()
+        self.moved: set[TimerEntry] = set()  # these have no defined order within a tick
 
     def arm(self, entry: TimerEntry, deadline: int) -> None:
         """Add *entry*."""
@@ -186,11 +211,6 @@ class Oracle:
             self.overdue.append((entry, self.now))
         else:
             self.ticks[entry] = (-(-deadline // self.tick), self.sequence)
-
-    def is_behind(self, waiting: TimerEntry, entry: TimerEntry) -> bool:
-        """Return whether *waiting*, which waits to cascade, has the tick of *entry*."""
-        tick = self.ticks.get(entry)
-        return tick is not None and self.ticks.get(waiting, (-1,))[0] == tick[0]
 
     def remove(self, entry: TimerEntry) -> None:
         """Remove *entry*."""
@@ -244,8 +264,6 @@ def test_slices_take_entries_in_the_order_of_a_heap(
             case "arm":
                 entries.append(wheel.schedule(deadline))
                 oracle.arm(entries[-1], deadline)
-                if any(oracle.is_behind(each, entries[-1]) for each in wheel._due):
-                    oracle.moved.add(entries[-1])
             case "move" if pending:
                 entry = pending[index % len(pending)]
                 wheel.move(entry, deadline)
