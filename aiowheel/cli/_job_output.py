@@ -7,13 +7,9 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Column, Table
-from rich.text import Text
-
 from aiowheel._printable import printable
 from aiowheel._progress import Progress
-from aiowheel.cli._destination import check_folder
+from aiowheel.cli._destination import check_apart, check_folder
 from aiowheel.cli._options import spark_session
 from aiowheel.jobs.spark.uris import local_path
 
@@ -42,13 +38,16 @@ def job_session(
         verbose: As for `spark_session`.
 
     Raises:
-        BadInputError: There is no trace, or *out* is not a writable folder; or as `spark_session`.
+        BadInputError: There is no trace, or *out* is not a writable folder or lies in the trace;
+            or as `spark_session`.
         AiowheelError: As `spark_session`.
     """
     from aiowheel.jobs.report.trace_check import check_trace
 
     if out is not None:
         check_folder(out)
+        if trace is not None:
+            check_apart([trace], {"--out": str(out)}, are_replaced=False)
     if trace is not None and (folder := local_path(trace)) is not None:
         check_trace(folder)
     uris = () if trace is None else (trace,)
@@ -102,22 +101,14 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts
 
 
 def print_lines(lines: Iterable[tuple[str, object]], *, to_stderr: bool = False) -> None:
-    """Print names and values on stdout: a table for a terminal, plain lines for a pipe.
+    """Print names and values on stdout, one pair a line, so that each value can be copied.
 
     Unprintable characters are escaped.
     """
     rows = [(name, printable(value)) for name, value in lines]
-    console = Console(stderr=to_stderr)
-    if console.is_terminal:
-        table = Table("what", Column("value", overflow="fold"), show_header=False)
-        for name, value in rows:
-            # Text: rich would read brackets in a plain cell as markup.
-            table.add_row(name, Text(value))
-        console.print(table)
-        return
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
-        print(f"{name:<{width}}  {value}", file=console.file)
+        print(f"{name:<{width}}  {value}", file=sys.stderr if to_stderr else sys.stdout)
 
 
 def print_result(result: Mapping[str, Any], *, as_json: bool) -> None:

@@ -18,7 +18,7 @@ from aiowheel._signals import handled_by
 from aiowheel.cli._duration import duration
 from aiowheel.cli._open_files import allow_open_files
 from aiowheel.cli._options import number, path_of, refuse
-from aiowheel.errors import BadInputError
+from aiowheel.errors import AiowheelError, BadInputError
 
 if TYPE_CHECKING:
     from aiowheel.serve import Access
@@ -201,7 +201,10 @@ def serve(
     app = service.TopicApp(
         limits, access=admission, dashboard=dashboard, access_log=access_log, store=store
     )
-    certificate = None if tls_cert is None else service.Certificate(tls_cert, tls_key)
+    try:
+        certificate = None if tls_cert is None else service.Certificate(tls_cert, tls_key)
+    except AiowheelError as error:
+        raise BadInputError(f"--tls-cert: {error}") from error
     if not service.is_worker():  # a worker inherits the limit of its parent
         _allow_files(max_connections + _OTHER_FILES)
     if access_log:

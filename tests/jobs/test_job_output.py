@@ -32,6 +32,18 @@ def test_one_row_is_printed_as_pairs(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out.splitlines() == ["tick      1 ms", "wake-ups  7"]
 
 
+def test_a_long_value_is_one_line_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A checksum can be copied from a narrow window."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+
+    print_lines([("sha256", "a1" * 32), ("[b]", "[c]")])
+
+    assert capsys.readouterr().out.splitlines() == [f"sha256  {'a1' * 32}", "[b]     [c]"]
+
+
 def test_cells_and_json_are_escaped_for_terminals(capsys: pytest.CaptureFixture[str]) -> None:
     """Control characters are escaped as in Python, and in JSON as in JSON."""
     evil = "a\x1b[2J\x9b31m\u202e"

@@ -132,6 +132,23 @@ def test_an_output_that_is_a_file_is_refused(
     assert file.read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    "command", [["report", "{trace}"], ["tune", "{trace}"], ["simulate", "--fit", "{trace}"]]
+)
+@pytest.mark.parametrize("out", ["{trace}", "{trace}/report"])
+def test_an_output_inside_the_trace_is_refused(
+    command: list[str], out: str, trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark and Arrow could no longer read the folder; no file is written."""
+    before = sorted(trace.iterdir())
+    words = [word.replace("{trace}", str(trace)) for word in [*command, "--out", out]]
+
+    assert run(words) == 2
+
+    assert "--out must be outside the tables that are read, got " in capsys.readouterr().err
+    assert sorted(trace.iterdir()) == before
+
+
 EARLIER = ("report.html", "outcomes.parquet", "notes.txt")
 
 
