@@ -61,8 +61,10 @@ class Schedule:
         grid = self._grid + self._period
         if self._missed == _SKIP:
             grid += late // self._period * self._period
+            if grid <= now and late > self._tolerance:  # *late* lacks the jitter
+                grid += self._period
         elif self._missed == _DELAY and late > self._tolerance:
-            grid += late
+            grid = now + self._period
         self._set_next(grid)
 
     def _set_next(self, grid: i64) -> None:

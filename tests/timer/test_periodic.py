@@ -146,6 +146,33 @@ def test_the_tick_after_a_late_one(missed: str, tick: float, late: int, followin
     assert schedule.next_ns == following
 
 
+@pytest.mark.parametrize(
+    ("missed", "late", "following"),
+    [
+        ("skip", 5 * MS, 1000 * MS),
+        ("skip", 5 * MS + 1, 2000 * MS),
+        ("skip", 1000 * MS, 2000 * MS),
+        ("skip", 1001 * MS - 1, 2000 * MS),
+        ("skip", 1001 * MS, 3000 * MS),
+        ("delay", 5 * MS, 1000 * MS),
+        ("delay", 5 * MS + 1, 2004 * MS + 1),
+        ("burst", 2500 * MS, 1000 * MS),
+    ],
+)
+def test_the_tick_after_a_late_one_with_jitter(
+    missed: str, late: int, following: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pause after a late call is the one without jitter, plus the jitter of the next tick."""
+    jitters = iter([0.999, 0.25])
+    monkeypatch.setattr(random, "random", lambda: next(jitters))
+    schedule = Schedule(ManualTimer().open_driver(), 1, missed, 1, 0)
+    assert schedule.next_ns == 999 * MS
+
+    schedule.advance(999 * MS + late)
+
+    assert schedule.next_ns == following + 250 * MS
+
+
 def test_the_limits_of_a_schedule() -> None:
     """A period of a nanosecond, a jitter of a whole period and a first call at once are legal."""
     driver = ManualTimer().open_driver()
