@@ -25,6 +25,8 @@ MISSED = ("all", "latest", "skip")
 #: An occurrence that is later than this, or than its successor, is missed.
 GRACE_US = 60_000_000
 _DAY_US = 86_400_000_000
+#: The search for an occurrence ends after this, as that of cronsim.
+_SEARCH_YEARS = 50
 
 
 class Rule(ABC):
@@ -104,7 +106,9 @@ class Cron(Rule):
             )
         self._is_elapsed = any(field.startswith("*") for field in fields[:2])
         if self.after(0) is None:
-            raise ValueError(f"expression must occur within 50 years, got {self.expression!r}")
+            raise ValueError(
+                f"expression must occur within {_SEARCH_YEARS} years, got {self.expression!r}"
+            )
 
     def _local(self, us: int) -> datetime:
         """Return an instant as the time zone shows it, or the nearest one that it can show."""
@@ -169,6 +173,8 @@ class Cron(Rule):
         """Return the nearest instant after *us*, or before it; *fold* is that of repeated times."""
         try:
             for time in self._times(start.replace(tzinfo=None), reverse=reverse):
+                if abs(time.year - start.year) > _SEARCH_YEARS:  # the zone skips all times
+                    return None
                 instant = time.replace(tzinfo=self._zone, fold=fold).astimezone(UTC)
                 is_shown = instant.astimezone(self._zone).replace(tzinfo=None) == time
                 found = to_us("instant", instant)

@@ -519,7 +519,8 @@ class DurableTimers:
         A timer of that name with the same handler, rule, *missed* and payload stays, with the
         occurrences that it has missed; a different timer is replaced. The next occurrence begins
         after the previous one has ended: occurrences of one timer never overlap. The recurrence
-        ends with the year 9999, in UTC or in the time zone of its `Cron`.
+        ends with the year 9999, in UTC or in the time zone of its `Cron`, or if its `Cron` does not
+        occur within 50 years.
 
         Args:
             name: As in `schedule`.
@@ -547,7 +548,9 @@ class DurableTimers:
             recurrence.rule.after(now_us()) if first is None else due_to_us("first", first, now_us)
         )
         if first_us is None:
-            raise ValueError(f"rule must occur before the year 10000, got {safe_repr(rule)}")
+            raise ValueError(
+                f"rule must occur within 50 years and before the year 10000, got {safe_repr(rule)}"
+            )
         put = self._put_of(name, handler, to_datetime(first_us), payload, "replace")
         put = put._replace(recurrence=recurrence.as_text(), if_exists="revise")
         return await self._committer.submit((put,), _is_written)

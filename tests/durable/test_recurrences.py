@@ -129,6 +129,18 @@ def test_the_latest_of_two_equal_times_is_the_second_a_day_later_too() -> None:
     assert to_datetime(found) == datetime(2020, 11, 1, 5, 45, tzinfo=UTC)
 
 
+def test_the_search_for_an_occurrence_ends_after_fifty_years() -> None:
+    """Since 1981, all times of the expression lie in the gap of spring."""
+    cron = Cron("* 2 * 3 7L", tz="Europe/Berlin")
+    last = datetime(1980, 3, 30, 2, 59, tzinfo=ZoneInfo("Europe/Berlin"))
+
+    assert after(cron, 0) == to_us("first", datetime(1970, 3, 29, 1, tzinfo=UTC))
+    for year, latest in ((2030, to_us("last", last)), (2031, 5)):
+        us = to_us("instant", datetime(year, 6, 1, tzinfo=UTC))
+        assert cron.after(us) is None
+        assert cron.latest(us, occurrence=5) == latest
+
+
 def test_an_expression_has_occurrences_after_the_first_instant_of_all() -> None:
     """Also in a zone whose wall clock would show the year 0."""
     first = to_us("first", datetime.min.replace(tzinfo=UTC))
@@ -374,8 +386,18 @@ async def test_a_recurrence_ends_with_the_year_9999(
 @pytest.mark.virtual_time
 async def test_a_rule_without_an_occurrence_is_refused() -> None:
     """Its first occurrence would be after the year 9999."""
+    text = "rule must occur within 50 years and before the year 10000, got "
     async with made(MemoryStore(start=LAST), Log(LAST)) as timers:
         for rule in (86_400, Cron("0 0 1 1 *"), Cron("0 9 * * *", tz="Asia/Tokyo")):
-            with pytest.raises(ValueError, match="rule must occur before the year 10000, got"):
+            with pytest.raises(ValueError, match=text):
                 await timers.every("e", "h", rule)
         assert await timers.every("e", "h", 1.5e9, first=timedelta(hours=1))
+
+
+@pytest.mark.virtual_time
+async def test_an_expression_whose_times_a_zone_skips_is_refused() -> None:
+    """The constructor accepts it, because in 1970 the zone had no daylight saving time."""
+    text = "rule must occur within 50 years and before the year 10000, got Cron"
+    async with made(MemoryStore(start=START), Log(START)) as timers:
+        with pytest.raises(ValueError, match=text):
+            await timers.every("e", "h", Cron("*/30 2 * 3 7L", tz="Europe/Berlin"))
