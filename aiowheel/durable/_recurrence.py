@@ -72,7 +72,9 @@ class Cron(Rule):
     """A cron expression in a time zone.
 
     Five fields: minute, hour, day of month, month, day of week, with names, ranges, lists, steps,
-    `L`, `LW` and `MON#2`. When clocks change:
+    `L`, `LW` and `MON#2`, the second Monday. Sunday is 0 or 7. As in Debian's cron, a day must
+    match one of the two fields of days if neither begins with `*`, and otherwise both. When clocks
+    change:
 
     - An expression with a fixed hour and minute follows the wall clock. If the clock skips its time
       in spring, it occurs in the first minute after the gap. If the clock shows its time twice in

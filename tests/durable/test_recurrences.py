@@ -129,6 +129,25 @@ def test_the_latest_of_two_equal_times_is_the_second_a_day_later_too() -> None:
     assert to_datetime(found) == datetime(2020, 11, 1, 5, 45, tzinfo=UTC)
 
 
+@pytest.mark.parametrize(
+    ("fields", "days"),
+    [
+        ("1-7 * MON", [1, 2, 3, 4, 5, 6, 7, 8, 15]),
+        ("*/2 * MON", [1, 15, 29]),
+        ("1-7 * */3", [3, 6, 7]),
+        ("* * MON#2", [8]),
+        ("* * 0", [7, 14, 21]),
+        ("* * 7", [7, 14, 21]),
+    ],
+)
+def test_the_two_fields_of_days(fields: str, days: list[int]) -> None:
+    """One of them must match if neither begins with a star, and otherwise both."""
+    start = datetime(2026, 5, 31, 12, tzinfo=PARIS)  # the first of June is a Monday
+    found = occurrences(f"0 9 {fields}", start, len(days))
+
+    assert [int(each[:2]) for each in found] == days
+
+
 def test_the_search_for_an_occurrence_ends_after_fifty_years() -> None:
     """Since 1981, all times of the expression lie in the gap of spring."""
     cron = Cron("* 2 * 3 7L", tz="Europe/Berlin")
