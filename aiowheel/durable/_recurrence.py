@@ -6,6 +6,7 @@ Source of cron's rules: Debian's cron, which the library cronsim follows.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,8 @@ GRACE_US = 60_000_000
 _DAY_US = 86_400_000_000
 #: The search for an occurrence ends after this, as that of cronsim.
 _SEARCH_YEARS = 50
+#: A range of one value with a step: cronsim continues such a range to the end of the field.
+_STEPPED_VALUE = re.compile(r"(?<![^\s,])(\w+)-\1/0*[1-9][0-9]*(?![^\s,])")
 
 
 class Rule(ABC):
@@ -106,6 +109,7 @@ class Cron(Rule):
             raise ValueError(
                 f"expression must have five fields, as '0 3 * * *', got {safe_repr(expression)}"
             )
+        self._searched = _STEPPED_VALUE.sub(r"\1-\1", self.expression)
         self._is_elapsed = any(field.startswith("*") for field in fields[:2])
         if self.after(0) is None:
             raise ValueError(
@@ -124,7 +128,7 @@ class Cron(Rule):
         except ImportError as error:
             raise MissingExtraError("durable") from error
         try:
-            return CronSim(self.expression, local, reverse)
+            return CronSim(self._searched, local, reverse)
         except CronSimError as error:
             raise ValueError(
                 f"expression must be a cron expression of five fields, as '0 3 * * *', "

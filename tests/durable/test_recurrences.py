@@ -148,6 +148,19 @@ def test_the_two_fields_of_days(fields: str, days: list[int]) -> None:
     assert [int(each[:2]) for each in found] == days
 
 
+def test_a_range_of_one_value_with_a_step_is_that_value() -> None:
+    """Programs write it; a single value with a step continues to the end of the field."""
+    start = datetime(2026, 6, 1, tzinfo=PARIS)
+
+    assert occurrences("12-12/1,30 09-09/2 8,9-9/2 * MON-MON/3", start, 5) == [
+        *("01 09:12 +0200", "01 09:30 +0200"),
+        *("08 09:12 +0200", "08 09:30 +0200", "09 09:12 +0200"),
+    ]
+    assert occurrences("0 9 9/10 * *", start, 3) == [
+        *("09 09:00 +0200", "19 09:00 +0200", "29 09:00 +0200")
+    ]
+
+
 def test_the_search_for_an_occurrence_ends_after_fifty_years() -> None:
     """Since 1981, all times of the expression lie in the gap of spring."""
     cron = Cron("* 2 * 3 7L", tz="Europe/Berlin")
@@ -187,6 +200,10 @@ def test_a_recurrence_is_kept_as_text() -> None:
         ("0 0 0 3 * *", "UTC", "five fields"),
         ("61 3 * * *", "UTC", "Bad minute"),
         ("0 3 30 2 *", "UTC", "Bad day-of-month"),
+        ("9-9/0 3 * * *", "UTC", "Bad minute"),
+        ("9-9/2/2 3 * * *", "UTC", "Bad minute"),
+        ("1-9-9/2 3 * * *", "UTC", "Bad minute"),
+        ("0 3 L-L/2 * *", "UTC", "Bad day-of-month"),
         ("0 3 * * *", "Europe/Nowhere", "tz must be a name of the time zone database"),
         ("0 3 * * *", "../etc/passwd", "tz must be a name"),
     ],
