@@ -26,6 +26,7 @@ MISSED = ("all", "latest", "skip")
 #: An occurrence that is later than this, or than its successor, is missed.
 GRACE_US = 60_000_000
 _DAY_US = 86_400_000_000
+_MINUTE = timedelta(minutes=1)
 #: The search for an occurrence ends after this, as that of cronsim.
 _SEARCH_YEARS = 50
 #: A range of one value with a step: cronsim continues such a range to the end of the field.
@@ -116,95 +117,86 @@ class Cron(Rule):
                 f"expression must occur within {_SEARCH_YEARS} years, got {self.expression!r}"
             )
 
-    def _local(self, us: int) -> datetime:
-        """Return an instant as the time zone shows it, or the nearest one that it can show."""
-        shown = min(max(us, FIRST_LOCAL_US), LAST_LOCAL_US)
-        return to_datetime(shown).astimezone(self._zone)
+    def after(self, us: int, *, occurrence: int | None = None) -> int | None:  # noqa: ARG002 - FixedInterval's
+        """Return the next occurrence."""
+        return self._found(us, reverse=False)
 
-    def _times(self, local: datetime, *, reverse: bool = False) -> Iterator[datetime]:
-        """Return the times of the expression after *local*, or before it."""
+    def latest(self, us: int, *, occurrence: int) -> int:
+        """Return the last occurrence."""
+        last = self._found(us + 1, reverse=True)
+        return occurrence if last is None else max(occurrence, last)
+
+    def _found(self, us: int, *, reverse: bool) -> int | None:
+        """Return the nearest occurrence after *us*, or before it.
+
+        cronsim computes only times of the wall clock here. With a time zone, it skips instants if
+        the clock changes by half an hour, and does not return if it changes at a quarter to three
+        or by a part of a minute.
+        """
+        local = self._local(us)
+        # How far the clock goes back around *us*: it shows so many of its times twice.
+        change = _offset(self._local(us - _DAY_US)) - _offset(self._local(us + _DAY_US))
+        shift = max(change, timedelta(0))
+        first = self._nearest(us, local + shift if reverse else local, fold=0, reverse=reverse)
+        if not (self._is_elapsed and (shift or reverse)):
+            return first
+        second = self._nearest(us, local if reverse else local - shift, fold=1, reverse=reverse)
+        if first is None or second is None:
+            return second if first is None else first
+        return max(first, second) if reverse else min(first, second)
+
+    def _nearest(self, us: int, start: datetime, *, fold: int, reverse: bool) -> int | None:
+        """Return the nearest occurrence, if the wall clock shows each time once.
+
+        Args:
+            us: The instant after which the occurrence is, or before which.
+            start: Where the search begins, on the wall clock.
+            fold: Which of two equal times counts: 0 for the first, 1 for the second.
+            reverse: Whether the occurrence is before *us*.
+        """
+        try:
+            for time in self._times(start.replace(tzinfo=None), reverse=reverse):
+                if abs(time.year - start.year) > _SEARCH_YEARS:  # the zone skips all times
+                    return None
+                found = self._instant(time, fold)
+                if found is not None and (found < us if reverse else found > us):
+                    return found
+        except OverflowError:  # the wall clock would show the year 0 or 10000
+            return None
+        return None
+
+    def _instant(self, time: datetime, fold: int) -> int | None:
+        """Return the instant of a time of the wall clock, or None if the clock skips it.
+
+        The instant of a skipped time of an expression that follows the wall clock is the first
+        minute after the gap.
+        """
+        while True:
+            instant = time.replace(tzinfo=self._zone, fold=fold).astimezone(UTC)
+            if instant.astimezone(self._zone).replace(tzinfo=None) == time:
+                return to_us("instant", instant)
+            if self._is_elapsed:
+                return None
+            time += _MINUTE
+
+    def _times(self, start: datetime, *, reverse: bool) -> Iterator[datetime]:
+        """Return the times of the expression after *start*, or before it."""
         try:
             from cronsim import CronSim, CronSimError
         except ImportError as error:
             raise MissingExtraError("durable") from error
         try:
-            return CronSim(self._searched, local, reverse)
+            return CronSim(self._searched, start, reverse)
         except CronSimError as error:
             raise ValueError(
                 f"expression must be a cron expression of five fields, as '0 3 * * *', "
                 f"got {self.expression!r}: {error}"
             ) from None
 
-    def after(self, us: int, *, occurrence: int | None = None) -> int | None:  # noqa: ARG002 - FixedInterval's
-        """Return the next occurrence."""
-        found = self._elapsed(us) if self._is_elapsed else self._fixed_after(us)
-        return found if found is not None and found <= LAST_US else None
-
-    def latest(self, us: int, *, occurrence: int) -> int:
-        """Return the last occurrence."""
-        if self._is_elapsed:
-            last = self._elapsed(us + 1, reverse=True)
-            return occurrence if last is None else max(occurrence, last)
-        for instant in self._times(self._local(us + 1), reverse=True):
-            found = to_us("instant", instant)
-            if found <= us:
-                # Backwards, cronsim moves a skipped time to the minute before the gap. A step
-                # forward from there gives the minute after the gap.
-                return max(occurrence, self._last_before(found - 1, us))
-        return occurrence
-
-    def _elapsed(self, us: int, *, reverse: bool = False) -> int | None:
-        """Return the next or last instant of an expression that follows elapsed time.
-
-        cronsim computes only times of the wall clock here. With a time zone, it skips instants if
-        the clock changes by half an hour, and does not return if it changes at a quarter to three.
-        """
-        local = self._local(us)
-        # How far the clock goes back within a day: it shows so many of its times twice.
-        if reverse:
-            shift = max(_offset(self._local(us - _DAY_US)) - _offset(local), timedelta(0))
-            first = self._nearest(us, local + shift, fold=0, reverse=True)
-            second = self._nearest(us, local, fold=1, reverse=True)
-        else:
-            shift = max(_offset(local) - _offset(self._local(us + _DAY_US)), timedelta(0))
-            first = self._nearest(us, local, fold=0, reverse=False)
-            if not (shift or local.fold):  # no time is shown twice
-                return first
-            second = self._nearest(us, local - shift, fold=1, reverse=False)
-        if first is None or second is None:
-            return second if first is None else first
-        return max(first, second) if reverse else min(first, second)
-
-    def _nearest(self, us: int, start: datetime, *, fold: int, reverse: bool) -> int | None:
-        """Return the nearest instant after *us*, or before it; *fold* is that of repeated times."""
-        try:
-            for time in self._times(start.replace(tzinfo=None), reverse=reverse):
-                if abs(time.year - start.year) > _SEARCH_YEARS:  # the zone skips all times
-                    return None
-                instant = time.replace(tzinfo=self._zone, fold=fold).astimezone(UTC)
-                is_shown = instant.astimezone(self._zone).replace(tzinfo=None) == time
-                found = to_us("instant", instant)
-                if is_shown and (found < us if reverse else found > us):
-                    return found
-        except OverflowError:  # the wall clock would show the year 0 or 10000
-            return None
-        return None
-
-    def _fixed_after(self, us: int) -> int | None:
-        try:
-            for instant in self._times(self._local(us)):
-                found = to_us("instant", instant)
-                if found > us:  # two times in a gap may be moved to the same minute after it
-                    return found
-        except OverflowError:  # the wall clock of the time zone would show the year 10000
-            return None
-        return None
-
-    def _last_before(self, us: int, limit: int) -> int:
-        found = us
-        while (upcoming := self.after(found)) is not None and upcoming <= limit:
-            found = upcoming
-        return found
+    def _local(self, us: int) -> datetime:
+        """Return an instant as the time zone shows it, or the nearest one that it can show."""
+        shown = min(max(us, FIRST_LOCAL_US), LAST_LOCAL_US)
+        return to_datetime(shown).astimezone(self._zone)
 
     def as_json(self) -> dict[str, object]:
         """Return the expression and the time zone."""

@@ -89,6 +89,20 @@ def test_the_latest_occurrence_is_the_one_before_the_next(expression: str) -> No
             assert latest <= us < after(cron, latest)
 
 
+def test_the_latest_occurrence_where_a_gap_ends_within_a_minute() -> None:
+    """In 1972, the clocks of Monrovia went from 00:00:00 to 00:44:30."""
+    cron = Cron("13 0 * * *", tz="Africa/Monrovia")
+    change = datetime(1972, 1, 7, 0, 44, 30, tzinfo=UTC)
+    before = datetime(1972, 1, 6, 0, 57, 30, tzinfo=UTC)
+
+    for seconds, latest in (
+        *((-1, before), (0, before), (29, before)),
+        *((30, change + timedelta(seconds=30)), (40_000, change + timedelta(seconds=30))),
+    ):
+        us = to_us("instant", change + timedelta(seconds=seconds))
+        assert to_datetime(cron.latest(us, occurrence=0)) == latest
+
+
 @pytest.mark.parametrize("hours", [1, 2, 6])
 @pytest.mark.parametrize(
     ("tz", "changes"),
