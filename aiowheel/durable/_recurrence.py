@@ -16,7 +16,14 @@ from zoneinfo import ZoneInfo
 
 from aiowheel._arguments import checked_choice, checked_int, checked_str, safe_repr
 from aiowheel._units import FOREVER, delay_to_ns
-from aiowheel.durable._instants import FIRST_LOCAL_US, LAST_LOCAL_US, LAST_US, to_datetime, to_us
+from aiowheel.durable._instants import (
+    FIRST_LOCAL_US,
+    FIRST_US,
+    LAST_LOCAL_US,
+    LAST_US,
+    to_datetime,
+    to_us,
+)
 from aiowheel.errors import MissingExtraError
 
 #: What happens to occurrences that came due while no process could fire them.
@@ -27,6 +34,7 @@ MISSED = ("all", "latest", "skip")
 GRACE_US = 60_000_000
 _DAY_US = 86_400_000_000
 _MINUTE = timedelta(minutes=1)
+_MICROSECOND = timedelta(microseconds=1)
 #: The search for an occurrence ends after this, as that of cronsim.
 _SEARCH_YEARS = 50
 #: A range of one value with a step: cronsim continues such a range to the end of the field.
@@ -133,10 +141,9 @@ class Cron(Rule):
         the clock changes by half an hour, and does not return if it changes at a quarter to three
         or by a part of a minute.
         """
-        local = self._local(us)
+        local = us + self._offset(us)
         # How far the clock goes back around *us*: it shows so many of its times twice.
-        change = _offset(self._local(us - _DAY_US)) - _offset(self._local(us + _DAY_US))
-        shift = max(change, timedelta(0))
+        shift = max(self._offset(us - _DAY_US) - self._offset(us + _DAY_US), 0)
         first = self._nearest(us, local + shift if reverse else local, fold=0, reverse=reverse)
         if not (self._is_elapsed and (shift or reverse)):
             return first
@@ -145,17 +152,18 @@ class Cron(Rule):
             return second if first is None else first
         return max(first, second) if reverse else min(first, second)
 
-    def _nearest(self, us: int, start: datetime, *, fold: int, reverse: bool) -> int | None:
+    def _nearest(self, us: int, local: int, *, fold: int, reverse: bool) -> int | None:
         """Return the nearest occurrence, if the wall clock shows each time once.
 
         Args:
             us: The instant after which the occurrence is, or before which.
-            start: Where the search begins, on the wall clock.
+            local: Where the search begins, in microseconds on the wall clock.
             fold: Which of two equal times counts: 0 for the first, 1 for the second.
             reverse: Whether the occurrence is before *us*.
         """
+        start = to_datetime(min(max(local, FIRST_US), LAST_US)).replace(tzinfo=None)
         try:
-            for time in self._times(start.replace(tzinfo=None), reverse=reverse):
+            for time in self._times(start, reverse=reverse):
                 if abs(time.year - start.year) > _SEARCH_YEARS:  # the zone skips all times
                     return None
                 found = self._instant(time, fold)
@@ -193,10 +201,12 @@ class Cron(Rule):
                 f"got {self.expression!r}: {error}"
             ) from None
 
-    def _local(self, us: int) -> datetime:
-        """Return an instant as the time zone shows it, or the nearest one that it can show."""
+    def _offset(self, us: int) -> int:
+        """Return by how much the wall clock is ahead of UTC, in microseconds."""
         shown = min(max(us, FIRST_LOCAL_US), LAST_LOCAL_US)
-        return to_datetime(shown).astimezone(self._zone)
+        offset = to_datetime(shown).astimezone(self._zone).utcoffset()
+        assert offset is not None, "the time has a time zone"
+        return offset // _MICROSECOND
 
     def as_json(self) -> dict[str, object]:
         """Return the expression and the time zone."""
@@ -204,12 +214,6 @@ class Cron(Rule):
 
     def __repr__(self) -> str:
         return f"Cron({self.expression!r}, tz={self.tz!r})"
-
-
-def _offset(local: datetime) -> timedelta:
-    offset = local.utcoffset()
-    assert offset is not None, "the time has a time zone"
-    return offset
 
 
 class Recurrence:

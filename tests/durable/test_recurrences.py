@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from aiowheel.durable import Cron, DurableTimers, Fire, MemoryStore, Retry
-from aiowheel.durable._instants import to_datetime, to_us
+from aiowheel.durable._instants import LAST_US, to_datetime, to_us
 from aiowheel.durable._recurrence import Recurrence, recurrence_from, recurrence_of
 
 pytestmark = pytest.mark.one_build
@@ -431,6 +431,20 @@ async def test_a_recurrence_ends_with_the_year_9999(
         assert [due for _, due in log.hours][-1] == last
 
     assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+@pytest.mark.parametrize("expression", ["0 */1 * * *", "0 0-23 * * *"])
+@pytest.mark.parametrize(
+    ("tz", "last"), [("UTC", 23), ("Asia/Tokyo", 14), ("Pacific/Honolulu", 23)]
+)
+def test_the_latest_occurrence_on_the_last_day(expression: str, tz: str, last: int) -> None:
+    """Of the year 9999; the hour of *last* is the last one that the time zone can show."""
+    cron = Cron(expression, tz=tz)
+    for hour in range(24):
+        us = to_us("instant", LAST.replace(hour=hour, minute=7))
+        latest = LAST.replace(hour=min(hour, last))
+        assert to_datetime(cron.latest(us, occurrence=0)) == latest
+    assert to_datetime(cron.latest(LAST_US, occurrence=0)) == LAST.replace(hour=last)
 
 
 @pytest.mark.virtual_time
