@@ -57,7 +57,10 @@ class IdleKeys:
     def __init__(self, timeout: Delay, on_idle: object, *, timer: object = None) -> None:
         self._timeout_ns: i64 = delay_to_ns("timeout", timeout)
         if not 0 < self._timeout_ns < FOREVER:
-            raise ValueError(f"timeout must be more than 0 and finite, got {safe_repr(timeout)}")
+            raise ValueError(
+                "timeout must be from 1e-9 to 2.3e9 seconds, which are 73 years, "
+                f"got {safe_repr(timeout)}"
+            )
         self._on_idle: Callable[..., object] = plain_callback("on_idle", on_idle, START_A_TASK)
         self._context: Context = copy_context()
         # The detector does not store the timer: pending alarms refer to the detector, and would

@@ -31,7 +31,7 @@ class IdleDetector(IdleKeys, Generic[K]):
     methods that change the detector in the timer's loop and thread.
 
     Args:
-        timeout: Seconds or timedelta, more than 0 and finite.
+        timeout: Seconds or timedelta, more than 0 and less than 73 years.
         on_idle: A plain function. It runs in a copy of the context in which the detector was made.
             If it raises, the loop's exception handler gets the error.
         timer: Default: the running loop's shared timer.

@@ -42,7 +42,10 @@ class Schedule:
     ) -> None:
         self._period: i64 = delay_to_ns("period", period)
         if not 0 < self._period < FOREVER:
-            raise ValueError(f"period must be more than 0 and finite, got {safe_repr(period)}")
+            raise ValueError(
+                "period must be from 1e-9 to 2.3e9 seconds, which are 73 years, "
+                f"got {safe_repr(period)}"
+            )
         self._jitter: i64 = delay_to_ns("jitter", jitter)
         if not 0 <= self._jitter <= self._period:
             raise ValueError(
@@ -50,7 +53,9 @@ class Schedule:
             )
         first_ns = self._period if first is None else delay_to_ns("first", first)
         if not 0 <= first_ns < FOREVER:
-            raise ValueError(f"first must be at least 0 and finite, got {safe_repr(first)}")
+            raise ValueError(
+                f"first must be from 0 to 2.3e9 seconds, which are 73 years, got {safe_repr(first)}"
+            )
         self._missed: i64 = _WAYS[checked_choice("missed", missed, _WAYS)]
         self._tolerance: i64 = max(_TOLERANCE_NS, driver.wheel.tick)
         self._set_next(driver.deadline_after(first_ns))

@@ -271,7 +271,7 @@ class Timer:
         exceptions of *fn*. The function runs in a copy of the caller's context.
 
         Args:
-            period: Seconds or timedelta, more than 0.
+            period: Seconds or timedelta, more than 0 and less than 73 years.
             fn: A plain or a coroutine function.
             args: The arguments of the function.
             missed: After missed ticks the function is called at once. Then "skip" continues with
@@ -322,7 +322,7 @@ class Timer:
         the loop never overlaps itself; a body that is always late still lets other tasks run.
 
         Args:
-            period: Seconds or timedelta, more than 0.
+            period: Seconds or timedelta, more than 0 and less than 73 years.
             missed: The rule for missed ticks; see `every`.
             first: When the first tick is due, from now; default: after one period.
 

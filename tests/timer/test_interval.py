@@ -215,9 +215,9 @@ async def test_another_thread_is_refused() -> None:
 @pytest.mark.parametrize(
     ("period", "options", "text"),
     [
-        (0, {}, "period must be more than 0"),
-        (float("inf"), {}, "period must be more than 0 and finite"),
-        (1, {"first": -1}, "first must be at least 0"),
+        (0, {}, "period must be from 1e-9 to 2.3e9 seconds, .* got 0"),
+        (float("inf"), {}, "period must be from 1e-9 to 2.3e9 seconds, .* got inf"),
+        (1, {"first": -1}, "first must be from 0 to 2.3e9 seconds, .* got -1"),
         (1, {"missed": "catch up"}, "missed must be one of 'skip', 'burst', 'delay'"),
     ],
 )
