@@ -203,6 +203,45 @@ def test_timestamps_and_keys_of_another_type(spark: "SparkSession") -> None:
     assert again.count() == sum(key < 5 for key, _, _ in wanted)
 
 
+@pytest.mark.parametrize("hours", [24, 36])
+@pytest.mark.parametrize("start", ["2026-03-07T17:00:00+00:00", "2026-10-31T17:00:00+00:00"])
+def test_a_timeout_of_days_is_as_long_in_any_time_zone(
+    spark: "SparkSession", start: str, hours: int
+) -> None:
+    """A day of New York has 23 hours in March and 25 in November."""
+    from aiowheel.jobs import idle_events
+    from aiowheel.jobs.spark.session import changed_settings
+
+    first = round(datetime.fromisoformat(start).timestamp())
+    span = hours * 3_600
+    rows = [("tie", first), ("tie", first + span), ("gap", first), ("gap", first + span + 1)]
+    frame = spark.createDataFrame(rows, "who string, at bigint")
+    frame = frame.selectExpr("who", "timestamp_seconds(at) AS at")
+
+    with changed_settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+        found = idle_events(frame, key="who", time="at", timeout=timedelta(hours=hours))
+        result = collected(found.selectExpr("key", "unix_seconds(last)", "unix_seconds(fire)"))
+
+    lasts = [("gap", first), ("gap", first + span + 1), ("tie", first + span)]
+    assert sorted(result) == [(key, last, last + span) for key, last in lasts]
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_local_timestamps_keep_their_type(spark: "SparkSession", ansi: str) -> None:
+    """A timeout is exact to the microsecond, also the longest one."""
+    from aiowheel.jobs import idle_events
+    from aiowheel.jobs.spark.session import changed_settings
+
+    frame = spark.sql("SELECT 'a' AS who, timestamp_ntz '2026-03-07 12:00:00' AS at")
+    timeout = timedelta(days=26_000, microseconds=1)
+
+    with changed_settings(spark, {"spark.sql.ansi.enabled": ansi}):
+        found = idle_events(frame, key="who", time="at", timeout=timeout)
+
+        assert found.dtypes[2] == ("fire", "timestamp_ntz")
+        assert collected(found.selectExpr("string(fire)")) == [("2097-05-13 12:00:00.000001",)]
+
+
 def test_a_stream_finds_what_the_batch_finds(spark: "SparkSession", tmp_path: Path) -> None:
     """All gaps behind the watermark are found once, for any division into files."""
     rows = sorted(touches(), key=lambda row: row[1])

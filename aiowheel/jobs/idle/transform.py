@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -76,8 +77,10 @@ def idle_events(
     if watermark is not None:
         raise ValueError(f"watermark must be None for a batch, got {safe_repr(watermark)}")
     if types[time] in _TIMESTAMPS:
-        span = F.expr(f"interval '{_micros('timeout', timeout)}' microsecond")
-        return _by_next_row(rows, F.col("last") + span)
+        # Spark adds the whole days of an interval literal in the session's time zone, where a day
+        # may have 23 or 25 hours.
+        seconds = Decimal(_micros("timeout", timeout)).scaleb(-6)
+        return _by_next_row(rows, F.col("last") + F.make_interval(secs=F.lit(seconds)))
     if types[time] not in _INTEGERS:
         raise TypeError(
             f"time must name a column of integers or timestamps, got {time!r} of {types[time]}"
