@@ -67,6 +67,31 @@ except KeyboardInterrupt:
     assert (done.stdout.split(), done.stderr) == (["delayed", "interrupted"], "")
 
 
+def test_an_error_of_spark_has_its_text_after_the_session(needs_spark: None) -> None:
+    """PySpark and Py4J would fetch the texts from the JVM, which has ended."""
+    code = f"""
+from pyspark.errors import AnalysisException
+from aiowheel.jobs.spark.session import open_session
+try:
+    with open_session("test", {QUICK}) as spark:
+        try:
+            spark.sql("SELECT no_such_column")
+        except AnalysisException:
+            spark._jvm.java.util.ArrayList().get(7)
+except Exception as error:
+    print(type(error).__name__, "Index 7 out of bounds" in str(error))
+    cause = error.__context__
+    print(isinstance(cause, AnalysisException), str(cause).split()[0])
+    raise
+"""
+    done = run_python(code, {})
+
+    shown = ["Py4JJavaError True", "True [UNRESOLVED_COLUMN.WITHOUT_SUGGESTION]"]
+    assert done.stdout.splitlines() == shown, done.stderr
+    assert "\npy4j.protocol.Py4JJavaError: An error occurred while calling" in done.stderr
+    assert "\npyspark.errors.exceptions.captured.AnalysisException: [UNRESOLVED" in done.stderr
+
+
 @pytest.mark.thorough
 @pytest.mark.linux
 def test_two_sessions_in_turn_leave_nothing_behind(needs_spark: None, tmp_path: Path) -> None:

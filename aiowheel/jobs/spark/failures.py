@@ -22,6 +22,7 @@ _CAUSE = re.compile(r"^(?:Caused by: )([\w.$]+): (.+)$", re.MULTILINE)
 _FILE = re.compile(r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading file (\S+)\. ")
 _CHECKPOINT_FILE = re.compile(r"(?:Copied|read log file) file:(/.+?)(?: to /|\. )")
 _STATE_STORE = re.compile(r"StateStoreId\(opId=(\d+),partId=(\d+)")
+_FETCHING = ("pyspark.errors.exceptions.captured", "py4j.protocol")
 _LONGEST = 300
 _PASSING = (
     # A Python worker did not connect within its 10 s. This happens on a busy machine, and Spark has
@@ -113,6 +114,29 @@ def is_passing(error: BaseException) -> bool:
     """Return whether a stream that failed with *error* can go on with a new query."""
     text = _text(error) or ""
     return any(mark in text for mark in _PASSING)
+
+
+@contextlib.contextmanager
+def texts_kept() -> Generator[None]:
+    """Let errors of Spark that leave the block keep their texts after the end of the JVM.
+
+    PySpark and Py4J fetch the text of an error from the JVM each time.
+    """
+    try:
+        yield
+    except Exception as error:
+        _keep_text(error)
+        raise
+
+
+def _keep_text(error: BaseException) -> None:
+    """Store the text in *error*, and in the errors during whose handling it was raised."""
+    kind = type(error)
+    if kind.__module__ in _FETCHING and (text := _text(error)) is not None:
+        members = {"__module__": kind.__module__, "__str__": lambda _: text}
+        error.__class__ = type(kind.__name__, (kind,), members)
+    if error.__context__ is not None:
+        _keep_text(error.__context__)
 
 
 def _text(error: BaseException) -> str | None:

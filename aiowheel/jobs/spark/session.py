@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from aiowheel._signals import handled_by
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.jobs.spark.connectors import missing_connectors
-from aiowheel.jobs.spark.failures import explain_failure
+from aiowheel.jobs.spark.failures import explain_failure, texts_kept
 from aiowheel.jobs.spark.java import find_java, java_answer, spark_java_home
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ def open_session(
 
     A session that is open in this process is yielded and stays open. Under ``spark-submit`` the
     session uses the existing JVM. Otherwise a JVM is started, which takes 4 to 7 s. Temporary files
-    are kept in one folder, which is removed with the session.
+    are kept in one folder, which is removed with the session. An error of Spark that leaves the
+    block keeps its text; its other methods need the session.
 
     Only *master* and *conf* override the user's configuration: the settings of ``spark-submit``,
     ``PYSPARK_SUBMIT_ARGS`` and the files in ``SPARK_CONF_DIR`` or ``$SPARK_HOME/conf``. All other
@@ -117,7 +118,7 @@ def open_session(
     if master is not None:
         _check_master(master)
     folder = Path(tempfile.mkdtemp(prefix="aiowheel-spark-"))
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, texts_kept():
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         _silence_loggers()
         place = _quoted(f"-Djava.io.tmpdir={folder}")
