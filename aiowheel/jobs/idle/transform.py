@@ -44,7 +44,7 @@ def idle_events(
         watermark: How far a row of a stream may lie behind the newest one, in seconds or as a
             timedelta. A later row is used as well, unless it lies *timeout* or more behind the
             watermark; then it is dropped. None for a batch, and for a stream that already has a
-            watermark on *time*.
+            watermark on *time*; with two watermarks the query fails after its first micro-batch.
 
     Returns:
         ``key``, and ``last`` and ``fire`` of the type of *time*, or ``bigint`` if it holds

@@ -100,7 +100,9 @@ def settle_operations(
         unit: The unit of the times of streams: "s", "ms", "us" or "ns" since 1970. None for
             batches.
         watermark: How far a row of a stream may lie behind the newest one of its table, from 0 to a
-            year, in seconds or as a timedelta; later rows are dropped. None for batches.
+            year, in seconds or as a timedelta; later rows are dropped. The streams must not have a
+            watermark already, also not in an earlier step: the query would fail after its first
+            micro-batch. None for batches.
         shards: For streams, the number of purgatories that share the keys, and of those that share
             the operations, from 1 to 100,000. Fixed for the life of a checkpoint.
 
