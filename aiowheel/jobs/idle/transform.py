@@ -59,7 +59,7 @@ def idle_events(
             batch.
 
     Cost: one shuffle by key and a sort by time; for a stream, a session window, whose state has one
-    row for each open key.
+    row for each open key and one for each gap that the watermark has not passed.
     """
     types = dict(df.dtypes)
     for argument, name in (("key", key), ("time", time)):
