@@ -113,7 +113,8 @@ def settle_operations(
         beyond rows still to come. Each micro-batch of ``endings`` observes, under the names
         "operations" and "events", how many rows of each table were ``rejected``, under
         "operations_packed" and "events_packed" how many of the others were read, and under "taken"
-        how many were not late; the last three as sets, see `StreamListener` for the sums.
+        how many were not late; the last three as sets, see `StreamListener` for the sums. The
+        names allow one query the ``endings`` of only one call.
 
     Raises:
         TypeError: A column has another type, or *unit* is missing for streams.
