@@ -256,7 +256,7 @@ class Counters:
     def operations(self) -> list[ThresholdOperation]:
         """Return each waiting operation once. O(thresholds)."""
         found: list[ThresholdOperation] = []
-        for counter in self.by_key.values():
+        for counter in list(self.by_key.values()):  # a finalizer may remove a key meanwhile
             for operation in counter.operations():
                 for waiting in operation.waiting:
                     if waiting.operation is not None:  # the first one that is left

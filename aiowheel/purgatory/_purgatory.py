@@ -939,15 +939,18 @@ class Purgatory(OperationOwner):
         # With drain="wait", the inbox stays open until here: threads may complete operations.
         self._close_inbox()
         text = f"{self!r} was closed"
-        for operation in self._operations():
-            if operation._outcome is not _PENDING:  # an earlier on_complete may have ended it
-                continue
-            if is_abandoned(operation):
-                self.end(operation, _CANCELLED, None)
-            elif drain == "expire":
-                self.end(operation, _EXPIRED, None)
-            else:  # each gets its own error, because raising changes context and traceback
-                self.end(operation, _CANCELLED, PurgatoryClosedError(text))
+        pending = self._operations()
+        while pending:
+            for operation in pending:
+                if operation._outcome is not _PENDING:  # an earlier on_complete may have ended it
+                    continue
+                if is_abandoned(operation):
+                    self.end(operation, _CANCELLED, None)
+                elif drain == "expire":
+                    self.end(operation, _EXPIRED, None)
+                else:  # each gets its own error, because raising changes context and traceback
+                    self.end(operation, _CANCELLED, PurgatoryClosedError(text))
+            pending = self._operations()
         if self._unpurged() > 0:
             self._purge()  # no later check will find these links
 
@@ -1069,7 +1072,7 @@ class Purgatory(OperationOwner):
         found: list[tuple[Operation, int | float | None]] = []
         watchers = self._lists.get(key)
         if watchers is not None:
-            found.extend([(each, None) for each in islice(watchers.operations(), bound)])
+            found.extend([(each, None) for each in watchers.operations(bound)])
         counter = self._counters.get(key)
         if counter is not None:
             found.extend(counter.some(bound))
@@ -1077,7 +1080,7 @@ class Purgatory(OperationOwner):
 
     def _operations(self) -> list[Operation]:
         """Return the pending operations, each once."""
-        found = list(self._lists.operations())
+        found = self._lists.operations()
         found.extend(self._counters.operations())
         return [operation for operation in found if operation._outcome is _PENDING]
 

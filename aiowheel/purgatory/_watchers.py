@@ -12,6 +12,7 @@ from typing import Final, cast
 from mypy_extensions import i64, mypyc_attr
 
 from aiowheel._arguments import refuse_unhashable
+from aiowheel._units import FOREVER
 from aiowheel.purgatory._operation import Operation, Outcome
 from aiowheel.wheel._bucket import Node
 
@@ -68,13 +69,17 @@ class Watchers(Node):
         last = self.prev
         return last.operation if isinstance(last, Link) else None
 
-    def operations(self) -> Iterator[Operation]:
-        """Iterate over the operations, oldest first; the list must not change meanwhile."""
+    def operations(self, most: i64 = FOREVER) -> list[Operation]:
+        """Return the operations, oldest first, but at most the first *most*. O(most)."""
+        found: list[Operation] = []
         node = self.next
-        while node is not None and node is not self:
+        while node is not None and node is not self and len(found) < most:
             if isinstance(node, Link) and node.operation is not None:
-                yield node.operation
+                found.append(node.operation)
             node = node.next
+        if node is None and self.next is not None:  # a finalizer has removed the node just visited
+            return self.operations(most)
+        return found
 
     def dissolve(self) -> None:
         """Break the ring and its links: the cyclic collector does not see an acyclic class."""
@@ -253,13 +258,15 @@ class WatchLists:
                         self.remove(node)
                 node = following
 
-    def operations(self) -> Iterator[Operation]:
-        """Iterate over each operation once; the lists must not change meanwhile. O(links)."""
-        for watchers in self.by_key.values():
+    def operations(self) -> list[Operation]:
+        """Return each operation once. O(links)."""
+        found: list[Operation] = []
+        for watchers in list(self.by_key.values()):  # a finalizer may remove a key meanwhile
             for operation in watchers.operations():
                 first = cast("Link | None", operation._links)
                 if first is not None and first.watchers is watchers:
-                    yield operation
+                    found.append(operation)
+        return found
 
     def sizes(self) -> Iterator[tuple[int, object]]:
         """Iterate over the number of links and the key of every list; from any thread."""

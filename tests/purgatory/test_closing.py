@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import Any, Self, cast
 
 import pytest
 
 from aiowheel import (
+    DelayedOperation,
     ManualTimer,
     Outcome,
     Purgatory,
@@ -22,6 +24,8 @@ from .conftest import Gate
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 pytestmark = pytest.mark.both_loops
+
+HUGE = 1_000_000
 
 
 async def test_expire_expires_all_operations_now(running: Purgatory) -> None:
@@ -326,3 +330,67 @@ def test_an_operation_ends_as_usual_although_the_loop_of_the_closer_is_closed(
 
     assert (gate.outcome, gate.ends) == (Outcome.COMPLETED, 1)
     closing._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def watch_one(purgatory: Purgatory, key: str) -> None:
+    """Watch an operation that has no condition to meet."""
+    purgatory.try_complete_else_watch(Gate(None), [key])
+
+
+def wait_for_one(purgatory: Purgatory, key: str) -> None:
+    """Wait for a counter."""
+    purgatory.wait_until({key: 1}, None)
+
+
+class Collections:
+    """A block in which garbage is often collected; a finalizer runs in one of the collections."""
+
+    def __init__(self, objects: int, number: int, finalize: Callable[[], object]) -> None:
+        self._objects = objects  # new ones, which start a collection
+        self._number = number
+        self._finalize = finalize
+        self._thresholds = gc.get_threshold()
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        gc.callbacks.append(self._collect)
+        gc.set_threshold(self._objects, HUGE, HUGE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        gc.set_threshold(*self._thresholds)
+        gc.callbacks.remove(self._collect)
+
+    def _collect(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "start":
+            self.count += 1
+            if self.count == self._number:
+                self._finalize()
+
+
+@pytest.mark.parametrize("keys", ["abcd", "aaaa"])
+@pytest.mark.parametrize("register", [watch_one, wait_for_one])
+@pytest.mark.parametrize("objects", range(1, 5))
+async def test_finalizers_may_end_operations_during_the_closing(
+    register: Callable[[Purgatory, str], None], keys: str, objects: int
+) -> None:
+    """A collection may run wherever the closing creates objects, here at each of these places."""
+    number, count = 0, 0
+    while count >= number:
+        number += 1
+        purgatory = Purgatory("test", timer=ManualTimer())
+        for key in keys:
+            register(purgatory, key)
+        *others, last = purgatory.pending()
+
+        def end_others(ended: list[DelayedOperation[Any]] = others) -> None:
+            for operation in ended:
+                operation.cancel()
+
+        with Collections(objects, number, end_others) as collections:
+            pending = list(purgatory.pending())
+            await purgatory.aclose()
+        count = collections.count
+
+        assert last in pending
+        assert (len(purgatory), purgatory.watched) == (0, 0)
