@@ -76,6 +76,10 @@ class Counter:
         """The number of waiters and tombstones."""
         return len(self._queue) + len(self._heap)
 
+    def is_unused(self) -> bool:
+        """Return whether the counter has neither a value nor a waiter."""
+        return self.live == 0 and self.value is None
+
     def reached(self, threshold: int | float) -> bool:
         """Return whether the counter is at least at *threshold*."""
         return self.value is not None and self.value >= threshold
@@ -230,16 +234,19 @@ class Counters:
         # Last, because a look-up runs code of the key, which may be interrupted.
         for waiting in left:
             counter = waiting.counter
-            if counter.live == 0 and counter.value is None:
+            if counter.is_unused():
                 self._drop(counter)
         if not self.by_key:
             self.by_key.clear()  # releases the memory of former keys
 
     def _drop(self, counter: Counter) -> None:
+        """Remove *counter*, unless the code of its key, which each look-up runs, uses it again."""
         try:
             # After `forget`, the key may have another counter.
-            if self.by_key.get(counter.key) is counter:
+            if self.by_key.get(counter.key) is counter and counter.is_unused():
                 del self.by_key[counter.key]
+                if not counter.is_unused():
+                    self.by_key.setdefault(counter.key, counter)
         except Exception:  # the key can no longer be compared; as in `WatchLists.remove`
             return
 
@@ -250,7 +257,7 @@ class Counters:
             return False
         counter.value = None
         if counter.live == 0:
-            del self.by_key[key]
+            self._drop(counter)
         return True
 
     def operations(self) -> list[ThresholdOperation]:

@@ -234,9 +234,13 @@ class WatchLists:
         if watchers.count == 0:
             self.keys -= 1
             try:
-                if self.by_key.get(watchers.key) is not watchers:
-                    return  # the key has changed, and equals another one now
+                # Each look-up runs code of the key, which may watch another operation.
+                if self.by_key.get(watchers.key) is not watchers or watchers.count > 0:
+                    return  # or the key has changed, and equals another one now
                 del self.by_key[watchers.key]
+                if watchers.count > 0:
+                    self.by_key.setdefault(watchers.key, watchers)
+                    return
             except Exception:
                 # The hash or the equality of the key has changed. Its empty list stays: one bad key
                 # must not prevent other operations from ending.

@@ -3,6 +3,8 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from itertools import product
 from typing import Any, cast
 
 import pytest
@@ -614,6 +616,53 @@ async def test_the_hash_of_a_key_may_wait_for_the_same_key(purgatory: Purgatory)
     assert purgatory.advance(key, 1) == 2
     assert await outer
     assert await inner[0]
+
+
+@pytest.mark.parametrize(
+    ("how", "look_ups"), [*product(["cancel"], range(2)), *product(["forget"], range(4))]
+)
+async def test_the_hash_of_a_key_may_wait_while_its_counter_is_dropped(
+    purgatory: Purgatory, how: str, look_ups: int
+) -> None:
+    """The new waiter is found, whichever look-up of the key runs it."""
+    key = RunningKey()
+    inner: list[Awaitable[bool]] = []
+    if how == "cancel":
+        purgatory.wait_until({key: 1}, 30)
+        drop: Callable[[], bool] = next(purgatory.pending()).cancel
+    else:
+        purgatory.advance(key, 1)
+        drop = partial(purgatory.forget, key)
+    key.after = look_ups
+    key.hook = lambda: inner.append(purgatory.wait_until({key: 2}, 30))
+
+    assert drop()
+
+    assert key.hook is None
+    assert list(purgatory.pending()) == list(purgatory.pending(key))
+
+    assert purgatory.advance(key, 2) == 1
+    assert await inner[0]
+    assert (len(purgatory), purgatory.watched, purgatory.statistics().keys) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("look_ups", [0, 1])
+async def test_the_hash_of_a_key_may_raise_its_counter_while_that_is_dropped(
+    purgatory: Purgatory, look_ups: int
+) -> None:
+    """The last waiter leaves the counter, which nevertheless keeps the new value."""
+    key = RunningKey()
+    purgatory.wait_until({key: 1}, 30)
+    (waiting,) = purgatory.pending()
+    key.after = look_ups
+    key.hook = lambda: purgatory.advance(key, 2)
+
+    assert waiting.cancel()
+
+    assert key.hook is None
+    assert purgatory.value(key) == 2
+    assert purgatory.forget(key)
+    assert purgatory._counters.by_key == {}
 
 
 async def test_an_interrupted_hash_of_a_key_leaves_no_trace(

@@ -651,11 +651,14 @@ class HookedKey:
     """A key whose hash runs a hook once."""
 
     hook: Callable[[], object] | None = None
+    after = 0  # calls of the hash before that
 
     def __hash__(self) -> int:
         if self.hook is not None:
-            hook, self.hook = self.hook, None
-            hook()
+            self.after -= 1
+            if self.after < 0:
+                hook, self.hook = self.hook, None
+                hook()
         return 1
 
 
@@ -698,3 +701,23 @@ async def test_slow_code_in_watch_does_not_delay_the_timeout(
         operation.cancel()
 
     assert delays == [pytest.approx(0.3, abs=0.003)]
+
+
+@pytest.mark.parametrize("look_ups", [0, 1])
+def test_the_hash_of_a_key_may_watch_it_while_its_last_operation_leaves(
+    purgatory: Purgatory, look_ups: int
+) -> None:
+    """The new operation is found, whether the look-up of the empty list or its removal runs it."""
+    key, second = HookedKey(), Gate()
+    first = watched(purgatory, Gate(), key)
+    key.after = look_ups
+    key.hook = lambda: watched(purgatory, second, key)
+
+    assert first.cancel()
+
+    assert key.hook is None
+    assert list(purgatory.pending()) == list(purgatory.pending(key)) == [second]
+    assert (purgatory.watched, purgatory.statistics().keys) == (1, 1)
+    second.open = True
+    assert purgatory.check_and_complete(key) == 1
+    assert (len(purgatory), purgatory.watched, purgatory._lists.by_key) == (0, 0, {})
