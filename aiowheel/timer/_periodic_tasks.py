@@ -198,22 +198,27 @@ class PeriodicTasks:
             call.ended(None)
             return
         error: BaseException | None = None
-        self._running[call] = current_task()
+        loop, task = get_running_loop(), current_task()
+        self._running[call] = task
         try:
             await awaitable
         except Exception as raised:  # one failing run must end neither the others nor the schedule
             error = raised
-        except BaseException as raised:
+        except CancelledError:
+            # The cancellation of this call alone is no error; raised, it would cancel the group.
             if self._is_dying():
                 self._cut_short.append(call)
-                if isinstance(raised, CancelledError):
-                    return
+                return
+        except BaseException as raised:
+            # GeneratorExit closes this coroutine if no step of the task raises it.
+            is_closed = isinstance(raised, GeneratorExit) and current_task(loop) is not task
+            if is_closed or isinstance(raised, (SystemExit, KeyboardInterrupt)):
+                if self._is_dying():
+                    self._cut_short.append(call)
+                else:
+                    call.ended(None)
                 raise
-            if isinstance(raised, (SystemExit, KeyboardInterrupt, GeneratorExit)):
-                call.ended(None)
-                raise
-            # The cancellation of this call alone is no error; raised, it would cancel the group.
-            error = None if isinstance(raised, CancelledError) else raised
+            error = raised
         finally:
             self._running.pop(call, None)
         call.ended(error)

@@ -5,11 +5,11 @@ import functools
 import random
 import re
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -648,7 +648,7 @@ class OtherBaseException(BaseException):
 
 
 @pytest.mark.both_loops
-@pytest.mark.parametrize("error", [asyncio.CancelledError, OtherBaseException])
+@pytest.mark.parametrize("error", [asyncio.CancelledError, GeneratorExit, OtherBaseException])
 async def test_a_run_that_cancels_itself_affects_no_other_run(
     until: Until, error: type[BaseException]
 ) -> None:
@@ -932,6 +932,32 @@ def test_an_interrupt_passes_through_a_coroutine(loops: str) -> None:
     loop.close()
 
     assert contexts == []
+
+
+def test_a_coroutine_that_is_closed_reports_nothing() -> None:
+    """Python closes suspended coroutines that are dropped with their loop; that is no error."""
+    loop = asyncio.new_event_loop()
+    contexts: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: contexts.append(context))
+    suspended: list[asyncio.Task[Any]] = []
+
+    async def work() -> None:
+        suspended.append(cast("asyncio.Task[Any]", asyncio.current_task()))
+        loop.stop()
+        await asyncio.Event().wait()
+
+    timer = loop.run_until_complete(Timer().__aenter__())
+    loop.call_soon(functools.partial(timer.every, 1, work, first=0))
+    loop.run_forever()
+    (task,) = suspended
+    coroutine = cast("Coroutine[object, object, object]", task.get_coro())
+    with suppress(RuntimeError):  # anyio looks for the running loop
+        coroutine.close()
+    assert contexts == []
+
+    task.cancel()
+    loop.run_until_complete(timer.aclose())
+    loop.close()
 
 
 @pytest.mark.realtime
