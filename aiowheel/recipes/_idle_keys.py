@@ -93,11 +93,17 @@ class IdleKeys:
             deadline = now + self._timeout_ns + 1
             alarm = alarms.get(key)
             if alarm is not None and not alarm.pending:  # see `_forget`
+                self._forget(key, alarm)
                 alarm = None
         if alarm is None:
             alarm = IdleAlarm(deadline, self, key)
-            driver.arm(alarm, now)
-            alarms[key] = alarm
+            if alarms.setdefault(key, alarm) is not alarm:
+                return  # the hash of the key has run code that touches the key
+            try:
+                driver.arm(alarm, now)
+            except BaseException:
+                self._forget(key, alarm)
+                raise
         else:
             driver.move(alarm, deadline, now)
 

@@ -547,6 +547,87 @@ class UnstableKey:
         return 1
 
 
+class HookedKey:
+    """A key whose hash runs a hook once."""
+
+    hook: Callable[[], object] | None = None
+    after = 0  # calls of the hash before that
+
+    def __hash__(self) -> int:
+        if self.hook is not None:
+            self.after -= 1
+            if self.after < 0:
+                hook, self.hook = self.hook, None
+                hook()
+        return 1
+
+
+LOOK_UPS = 2  # `touch` looks for the alarm of a new key, and then adds one
+
+
+@pytest.mark.parametrize("look_ups", range(LOOK_UPS))
+def test_the_hash_of_a_key_may_touch_the_key(look_ups: int) -> None:
+    """Both touches share one deadline."""
+    timer = ManualTimer()
+    idle: list[object] = []
+    detector = IdleDetector(30, idle.append, timer=timer)
+    key = HookedKey()
+    key.after = look_ups
+    key.hook = partial(detector.touch, key)
+
+    detector.touch(key)
+
+    assert key.hook is None
+    assert (len(detector), len(timer)) == (1, 1)
+    timer.advance(31)
+    assert (idle, len(timer)) == ([key], 0)
+
+
+@pytest.mark.parametrize("look_ups", range(LOOK_UPS))
+def test_an_interrupted_hash_of_a_key_leaves_no_deadline(look_ups: int) -> None:
+    """A key whose touch raises does not fall idle."""
+    timer = ManualTimer()
+    detector = IdleDetector[HookedKey](30, print, timer=timer)
+    key = HookedKey()
+    key.after = look_ups
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    key.hook = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        detector.touch(key)
+
+    assert (len(detector), len(timer)) == (0, 0)
+
+
+async def test_a_touch_that_cannot_be_armed_watches_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A later touch watches the key."""
+    loop = asyncio.get_running_loop()
+    call_at = loop.call_at
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    def call_through(*args: Any, **options: Any) -> Any:
+        return armed(*args, **options)
+
+    armed: Callable[..., Any] = fail
+    monkeypatch.setattr(loop, "call_at", call_through)
+    async with Timer() as timer:
+        detector = IdleDetector[str](60, pytest.fail, timer=timer)
+        with pytest.raises(MemoryError):
+            detector.touch("a")
+        assert (len(detector), len(timer)) == (0, 0)
+        armed = call_at
+
+        detector.touch("a")
+
+        assert (len(detector), len(timer)) == (1, 1)
+
+
 def test_a_key_that_lost_its_hash_falls_idle_once() -> None:
     """The key falls idle once, and a later touch with its hash restored watches it again."""
     timer = ManualTimer()
