@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
+from starlette.requests import Request
 
 import aiowheel
 from aiowheel import DelayedOperation, IdleDetector, ManualTimer, Purgatory, Timer, TimingWheel
@@ -521,6 +523,7 @@ def targets() -> Iterator[Target]:
     )
     yield Target("aiohttp.add_wheel", value(for_aiohttp.add_wheel), {"app": value(None)}, made)
     polls = {
+        "request": (None, True, 3, "r", Odd()),
         "purgatory": (None, True, 3, "p", Odd()),
         "timeout": NOT_A_DELAY,
         "jitter": (*NO_DELAY, -1, 2, math.inf),
@@ -528,21 +531,24 @@ def targets() -> Iterator[Target]:
         "retry_after": (None, *NO_COUNT),
     }
     polled: dict[str, Callable[[Env], Any]] = {
-        "request": value(None),
         "purgatory": lambda e: e.purgatory,
         "timeout": value(1),
     }
-    for module, named in (("asgi", asgi), ("aiohttp", for_aiohttp)):
+    for module, named, request in (
+        ("asgi", asgi, Request({"type": "http", "headers": [], "query_string": b""})),
+        ("aiohttp", for_aiohttp, make_mocked_request("GET", "/")),
+    ):
+        sent = {**polled, "request": value(request)}
         yield Target(
             f"{module}.long_poll",
             value(named.long_poll),
-            {**polled, "keys": KEYS, "ready": value(do_nothing)},
+            {**sent, "keys": KEYS, "ready": value(do_nothing)},
             {**polls, "ready": NO_CALLBACK, "on_timeout": NO_CALLBACK[1:]},
         )
         yield Target(
             f"{module}.long_poll_version",
             value(named.long_poll_version),
-            {**polled, "key": value("k"), "version": value(lambda: 1), "answer": value(do_nothing)},
+            {**sent, "key": value("k"), "version": value(lambda: 1), "answer": value(do_nothing)},
             {**polls, "version": NO_CALLBACK, "answer": NO_CALLBACK},
         )
     # The trace.

@@ -9,6 +9,7 @@ from typing import Any, overload
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from aiowheel._arguments import safe_repr
 from aiowheel._types import Delay
 from aiowheel.integrations._exchange import Exchange
 from aiowheel.integrations._hangup import done_before_disconnect
@@ -162,9 +163,12 @@ async def long_poll_version(
 class _Exchange(Exchange[Response]):
     response_class = Response
 
-    def __init__(self, request: Request, render: Render, retry_after: int) -> None:
+    def __init__(self, request: object, render: Render, retry_after: int) -> None:
+        if not isinstance(request, Request):
+            got = safe_repr(request)
+            raise TypeError(f"request must be a Request of Starlette or FastAPI, got {got}")
         super().__init__(render, retry_after)
-        self._request = request
+        self._request: Request = request
 
     def seen(self) -> tuple[str | None, str | None]:
         request = self._request

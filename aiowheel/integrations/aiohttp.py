@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequenc
 from contextlib import suppress
 from typing import Any, overload
 
+from aiowheel._arguments import safe_repr
 from aiowheel._types import Delay
 from aiowheel.abc import Instrument
 from aiowheel.errors import AiowheelError, MissingExtraError
@@ -174,7 +175,9 @@ async def long_poll_version(
 class _Exchange(Exchange[web.StreamResponse]):
     response_class = web.StreamResponse
 
-    def __init__(self, request: web.Request, render: Render, retry_after: int) -> None:
+    def __init__(self, request: object, render: Render, retry_after: int) -> None:
+        if not isinstance(request, web.BaseRequest):  # a Request is a subclass
+            raise TypeError(f"request must be a Request of aiohttp, got {safe_repr(request)}")
         super().__init__(render, retry_after)
         self._request = request
 
@@ -200,13 +203,13 @@ class _Exchange(Exchange[web.StreamResponse]):
         return waiter
 
 
-async def _discard_body(request: web.Request) -> None:
+async def _discard_body(request: web.BaseRequest) -> None:
     # aiohttp receives nothing while much of a body is unread, and would miss the disconnect.
     with suppress(Exception):  # a malformed body, which the handler has not asked for
         await request.release()
 
 
-def _check_handler_cancellation(request: web.Request) -> None:
+def _check_handler_cancellation(request: web.BaseRequest) -> None:
     # aiohttp offers only this private attribute. If it is missing, the check is skipped.
     server = getattr(request.protocol, "_manager", None)
     if server is not None and not getattr(server, "handler_cancellation", True):
