@@ -6,12 +6,16 @@ tests build a three-line package in its own folder with the real build hook.
 """
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from hashlib import sha256
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.metadata import EntryPoint
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -218,6 +222,41 @@ def test_the_reported_build_is_the_loaded_one() -> None:
 
     assert aiowheel.accelerated == info.accelerated
     assert set(loaded.values()) <= {info.accelerated}
+
+
+def collected(folder: str) -> tuple[list[str], dict[str, Path]]:
+    """Run PyInstaller's hook in *folder*; return the modules and the files that it adds."""
+    hook = runpy.run_path(f"{folder}/hook-aiowheel.py")
+    files = {f"{to}/{Path(path).name}": Path(path) for path, to in hook["datas"]}
+    return hook["hiddenimports"], files
+
+
+def test_pyinstaller_finds_the_hook() -> None:
+    """The entry point leads to the hook, which names modules and files of this install."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    (name, value), *others = project["entry-points"]["pyinstaller40"].items()
+    (folder,) = EntryPoint(name, value, "pyinstaller40").load()()
+
+    modules, files = collected(folder)
+
+    assert (name, others) == ("hook-dirs", [])
+    assert all(find_spec(module) for module in modules)
+    assert all(path == ROOT / to for to, path in files.items())
+    assert all(path.is_file() for path in files.values())
+    assert {*(ROOT / "aiowheel/dashboard/page").iterdir()} <= {*files.values()}
+
+
+def test_a_frozen_program_has_what_the_choice_of_the_build_reads(tmp_path: Path) -> None:
+    """PyInstaller collects neither mypyc's shared library, nor the stamp, nor compiled sources."""
+    shutil.copytree(ROOT / "aiowheel/_pyinstaller", tmp_path / "aiowheel/_pyinstaller")
+    (tmp_path / "aiowheel/timer").mkdir()
+    for name in (f"_core__mypyc{SUFFIX}", STAMP, "timer/_hot.py", f"timer/_hot{SUFFIX}", "pure.py"):
+        (tmp_path / "aiowheel" / name).touch()
+
+    modules, files = collected(f"{tmp_path}/aiowheel/_pyinstaller")
+
+    assert modules == ["aiowheel._core__mypyc"]
+    assert set(files) == {f"aiowheel/{STAMP}", "aiowheel/timer/_hot.py"}
 
 
 def make_project(folder: Path, **modules: str) -> Path:

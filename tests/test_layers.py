@@ -49,6 +49,7 @@ RANK = {
     "testing": 4,
     "trace": 4,
     "_progress": 5,
+    "_pyinstaller": 5,
     "jobs": 5,
     "serve": 5,
     "cli": 5,
