@@ -4,15 +4,16 @@ The import of this module makes the choice, so it must be the first import of th
 `AIOWHEEL_NO_EXTENSIONS=1` chooses the source; with `AIOWHEEL_REQUIRE_EXTENSIONS=1`, the import
 fails without the compiled build. The build hook (hatch_build.py) writes a stamp with the hash of
 every compiled source. In an editable install, one edited source makes Python run the sources of all
-modules.
+modules. A subinterpreter runs the sources, because mypyc keeps the globals of a module in C.
 
 This module adds to the time of every `import aiowheel`. Functions therefore import the modules that
 only some processes need, and annotations are not strings, which `NamedTuple` would compile.
 """
 
+import _thread
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
     SOURCE_SUFFIXES,
@@ -185,10 +186,18 @@ def _decide() -> tuple[bool, str]:
     editable, sources = _read_stamp()
     if not sources:
         return False, ""
+    if _in_subinterpreter():
+        return False, "this is a subinterpreter, and compiled modules run in the main one only"
     stale = _stale(sources) if editable else ()
     if stale:
         return False, f"edited after compiling: {', '.join(stale)}; rebuild with `make build`"
     return True, "compiled modules found for this interpreter"
+
+
+def _in_subinterpreter() -> bool:
+    """Return whether this is not the main interpreter; always False on Python 3.11."""
+    is_main: Callable[[], bool] | None = getattr(_thread, "_is_main_interpreter", None)
+    return is_main is not None and not is_main()
 
 
 def _enforce(*, compiled: bool, reason: str) -> None:

@@ -206,6 +206,36 @@ def test_an_archive_runs_the_source(box: Path) -> None:
     assert "no compiled modules" in result.stdout
 
 
+def test_a_subinterpreter_runs_the_source(box: Path) -> None:
+    """Compiled modules belong to the main interpreter; Python 3.11 has no cheap way to ask."""
+    program = "import _thread; _thread._is_main_interpreter = lambda: False; import box, box._hot"
+
+    result = python(box, f"{program}; print(box._hot.SPEED, box.build_info().reason)")
+    required = python(box, program, AIOWHEEL_REQUIRE_EXTENSIONS="1")
+
+    assert result.stdout.startswith("source this is a subinterpreter"), result.stderr
+    assert "this is a subinterpreter" in required.stderr.splitlines()[-1]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="compiled modules run in each interpreter")
+def test_a_real_subinterpreter_runs_the_source(box: Path) -> None:
+    """As above, with the interpreters of the standard library."""
+    result = python(box, SUBINTERPRETER)
+
+    assert result.stdout.split() == ["source"], result.stderr
+
+
+SUBINTERPRETER = """
+import os
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+program = f"import sys; sys.path[:0] = [{os.getcwd()!r}]; import box._hot; print(box._hot.SPEED)"
+interpreters.run_string(interpreters.create(), program + "; sys.stdout.flush()")
+"""
+
+
 def test_this_run_has_no_stale_module() -> None:
     """The suite never runs an extension that is older than its source."""
     assert build_info().stale == ()
