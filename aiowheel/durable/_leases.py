@@ -84,7 +84,10 @@ class Leases:
         return self._timer.time() < self._valid_until
 
     def suspect(self) -> None:
-        """Have the window read again: a commit without an answer may have happened."""
+        """Have the window read again: the store may differ from the timers in memory.
+
+        A commit without an answer may have happened, or a crash may have lost commits.
+        """
         self._reset_wanted = True
         self.renew_soon()
 

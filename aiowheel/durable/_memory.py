@@ -120,12 +120,14 @@ class MemoryStore(Store):
     def crash(self, down: float = 0.0) -> None:
         """Crash: all commits before `stop_syncing` stay, and calls fail for *down* seconds.
 
-        A transaction runs in one turn of the loop, so no transaction is open at a crash.
+        Open `DurableTimers` read their timers again, as after a lost connection. A transaction runs
+        in one turn of the loop, so no transaction is open at a crash.
         """
         if self._synced is not None:
             self._restore(self._synced)
             self._synced = None
         self._down_until = asyncio.get_running_loop().time() + down
+        self._report_loss()
 
     def crash_after(self, statements: int) -> None:
         """Crash at the end of the given statement, counted from 1 over all later transactions.

@@ -123,7 +123,8 @@ class PostgresStore(Store):
     def _use(self, session: str) -> None:
         """Create the connections, to a host of this kind; see `_connected`."""
         self._connect = partial(_connected, self._dsn, session)
-        self._writer, self._reader = _Connection(self._connect), _Connection(self._connect)
+        self._writer = _Connection(self._connect, self._report_loss)
+        self._reader = _Connection(self._connect, self._report_loss)
 
     async def open(self, *, create: bool = True) -> None:
         """Connect, and create the tables if there are none."""
@@ -158,6 +159,7 @@ class PostgresStore(Store):
 
     async def _listen(self) -> None:
         """Listen for hints, on a connection that is opened again after it is lost."""
+        report = self._hint  # notifications may have been lost before
         while True:
             lost = asyncio.Event()
             with suppress(*_UNUSABLE):
@@ -165,7 +167,7 @@ class PostgresStore(Store):
                 try:
                     connection.add_termination_listener(partial(_set, lost))
                     await connection.add_listener(_CHANNEL, self._on_notification)
-                    self._hint()  # notifications may have been lost before
+                    report()
                     while not lost.is_set():
                         with suppress(TimeoutError):
                             async with asyncio.timeout(_HEARTBEAT_SECONDS):
@@ -174,6 +176,7 @@ class PostgresStore(Store):
                         await connection.execute("SELECT 1")
                 finally:
                     connection.terminate()
+            report = self._report_loss
             await asyncio.sleep(_RECONNECT_SECONDS)
 
     def _on_notification(self, *_: object) -> None:
@@ -377,10 +380,19 @@ async def _connected(dsn: str, session: str) -> Any:
 
 
 class _Connection:
-    """A connection that serves one call at a time, and is opened again after an error."""
+    """A connection that serves one call at a time, and is opened again after an error.
 
-    def __init__(self, connect: Callable[[], Awaitable[Any]]) -> None:
+    Args:
+        connect: Opens the connection.
+        report_loss: Called after the connection was lost between two calls and is open again; a
+            call on a connection that is lost raises an error.
+    """
+
+    def __init__(
+        self, connect: Callable[[], Awaitable[Any]], report_loss: Callable[[], None]
+    ) -> None:
         self._connect = connect
+        self._report_loss = report_loss
         self._connection: Any = None
         self._lock_ms = _LOCK_MS  # the connection's `lock_timeout`
         self._lock = asyncio.Lock()
@@ -409,8 +421,11 @@ class _Connection:
     async def _run(self, call: Callable[[Any], Awaitable[T]], lock_ms: int) -> T:
         try:
             if self._connection is None or self._connection.is_closed():
+                was_lost = self._connection is not None
                 self._connection = await self._connect()
                 self._lock_ms = _LOCK_MS
+                if was_lost:
+                    self._report_loss()
             if lock_ms != self._lock_ms:
                 await self._connection.execute(f"SET lock_timeout = {lock_ms}")
                 self._lock_ms = lock_ms

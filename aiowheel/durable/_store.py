@@ -44,6 +44,7 @@ class Store(ABC):
 
     def __init__(self) -> None:
         self._subscribers: list[Callable[[], None]] = []
+        self._loss_subscribers: list[Callable[[], None]] = []
         self._is_open = False
 
     @abstractmethod
@@ -87,13 +88,26 @@ class Store(ABC):
         """
         self._subscribers.append(callback)
 
+    def subscribe_to_losses(self, callback: Callable[[], None]) -> None:
+        """Call *callback*, in the event loop, after a lost connection was opened again.
+
+        The database may have lost commits meanwhile, in a crash or a failover, although no call has
+        failed.
+        """
+        self._loss_subscribers.append(callback)
+
     def unsubscribe(self, callback: Callable[[], None]) -> None:
         """Stop calling *callback*."""
-        if callback in self._subscribers:
-            self._subscribers.remove(callback)
+        for callbacks in (self._subscribers, self._loss_subscribers):
+            if callback in callbacks:
+                callbacks.remove(callback)
 
     def _hint(self) -> None:
         for callback in list(self._subscribers):
+            callback()
+
+    def _report_loss(self) -> None:
+        for callback in list(self._loss_subscribers):
             callback()
 
     @abstractmethod

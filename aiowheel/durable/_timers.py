@@ -160,6 +160,7 @@ class DurableTimers:
                 self._state = "new"
             raise
         self._store.subscribe(self._leases.hint)
+        self._store.subscribe_to_losses(self._leases.suspect)
         self._state = "open"
         self._tasks = [
             LastingTask(partial(self._keep_running, run), f"aiowheel durable {name}")
@@ -262,6 +263,7 @@ class DurableTimers:
         self._state = "closing"
         self._runner.closing = True
         self._store.unsubscribe(self._leases.hint)
+        self._store.unsubscribe(self._leases.suspect)
         try:
             await self._at_most(drain, self._runner.wait_idle)
             await self._runner.cancel()

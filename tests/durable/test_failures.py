@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sqlite3
 import sys
@@ -110,6 +111,43 @@ async def test_a_server_that_crashes_loses_nothing(restarts: int, server: Postgr
             task.cancel()
         await asyncio.gather(*clients, return_exceptions=True)
         await until(lambda: confirmed <= set(fired.names))
+
+
+async def write_nothing_early(server: PostgresServer) -> None:
+    """Have the server keep commits in its memory, without a copy on the disk."""
+    connection = await connected(server.dsn)
+    for setting in (
+        "synchronous_commit = off",
+        "wal_writer_delay = '10s'",
+        "bgwriter_lru_maxpages = 0",
+        "autovacuum = off",
+    ):
+        await connection.execute(f"ALTER SYSTEM SET {setting}")
+    await connection.close()
+    server.stop()
+    server.start()
+
+
+async def test_a_fire_whose_acknowledgement_a_crash_has_lost_is_repeated(
+    server: PostgresServer,
+) -> None:
+    """The server is back before the next call, so that no call fails."""
+    fired = Fired()
+    await write_nothing_early(server)
+    timers = DurableTimers(PostgresStore(server.dsn, partitions=4), lease=600)
+    timers.handler("h")(fired)
+    async with timers:
+        await timers.every("tick", "h", timedelta(hours=1), first=timedelta(seconds=1))
+        await timers.schedule("once", "h", due=timedelta(seconds=1))
+        connection = await connected(server.dsn)
+        await connection.execute("CHECKPOINT")
+        await until(lambda: timers.statistics().acknowledged == 2)
+        os.kill(connection.get_server_pid(), signal.SIGKILL)  # the server restarts by itself
+        await until(lambda: timers.statistics().acknowledged == 4)
+
+        assert sorted(fired.names) == ["once", "once", "tick", "tick"]
+        assert timers.statistics().store_errors == 0
+        connection.terminate()
 
 
 async def test_a_database_that_is_read_only_for_a_while_is_an_error(database: str) -> None:

@@ -241,6 +241,35 @@ async def test_lost_connections_are_made_again(database: str) -> None:
         await connection.close()
 
 
+@pytest.mark.parametrize("kind", ["writer", "reader", "listener"])
+async def test_a_connection_that_was_lost_between_two_calls_is_reported(
+    kind: str, database: str
+) -> None:
+    """The server may have crashed and lost commits, although no call fails."""
+    store = PostgresStore(database)
+    losses: list[None] = []
+    await store.open()
+    store.subscribe_to_losses(lambda: losses.append(None))
+    await store.get("a")
+    user = await connected(database)
+    listening = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query ~ "
+    while not (listeners := await user.fetch(f"{listening} '^LISTEN'")):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    connection = {"writer": store._writer, "reader": store._reader}.get(kind)
+    pid = listeners[0][0] if connection is None else connection._connection.get_server_pid()
+    assert losses == []
+
+    await user.execute("SELECT pg_terminate_backend($1)", pid)
+    if connection is not None:
+        await until(connection._connection.is_closed)
+        await (store.get("a") if kind == "reader" else store.changes("me"))
+    await until(lambda: losses != [])
+
+    assert losses == [None]
+    await user.close()
+    await store.close()
+
+
 async def test_a_partition_that_is_missing_is_a_flaw(database: str) -> None:
     """For example after a backup was restored in part."""
     store = PostgresStore(database, partitions=4)

@@ -958,6 +958,25 @@ async def test_after_the_end_of_its_lease_an_owner_reads_its_timers_again() -> N
         assert timers.statistics().store_errors == 0
 
 
+async def test_after_a_crash_between_two_calls_an_owner_reads_its_timers_again() -> None:
+    """No call fails and no lease ends, but the store may have lost commits."""
+    base, log = MemoryStore(partitions=1), Log()
+    async with timers_on(base, log, lease=9000, window=60) as timers:
+        await timers.every("tick", "h", 4 * SECOND)
+        await timers.schedule("a", "h", due=5 * SECOND)
+        base.stop_syncing()
+        await asyncio.sleep(6)
+        assert log.names == ["tick", "a"]
+        base.crash()  # both are pending again
+        await asyncio.sleep(3)
+
+        assert sorted(log.names[2:]) == ["a", "tick", "tick"]
+        first, again, second = (fire for fire in log.fires if fire.name == "tick")
+        assert first.id == again.id != second.id
+        assert len({fire.id for fire in log.fires if fire.name == "a"}) == 1
+        assert timers.statistics().store_errors == 0
+
+
 async def test_a_timer_that_a_crash_has_restored_fires_although_a_newer_one_has_fired() -> None:
     """The newer one ends while the restored one is read, which looks like an outdated page."""
     read, released, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
