@@ -43,6 +43,21 @@ class FaultyLink(Stalled):
         self.faults = 0.0
         self.is_dead = False
 
+    async def open(self, *, create: bool = True) -> None:
+        """Open the common store."""
+        await super().open(create=create)
+        self.base.subscribe_to_losses(self.lose)
+
+    async def close(self) -> None:
+        """Stop receiving hints and reports."""
+        await super().close()
+        self.base.unsubscribe(self.lose)
+
+    def lose(self) -> None:
+        """Report a loss to the subscribers, at once or after the pause of a new connection."""
+        pause = self._chance.choice((0, 0.3))
+        asyncio.get_running_loop().call_later(pause, self._report_loss)
+
     def hint(self) -> None:
         """Pass most hints to the subscribers."""
         if not self.is_dead and self._chance.random() < 0.7:

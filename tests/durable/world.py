@@ -25,18 +25,24 @@ class CrashingStore(MemoryStore):
     """A store that records in the history which commits a crash has lost.
 
     It is down for the time of a lease, so that every process fails to renew its leases and reads
-    its window again.
+    its window again; or it is not down, and every process notices a lost connection.
     """
 
     def __init__(self, partitions: int, history: History) -> None:
         super().__init__(partitions=partitions)
         self.history = history
         self.since = NEVER
+        self.is_noticed = False
 
     def stop_syncing(self) -> None:
         """Record the time since which commits will be lost."""
         super().stop_syncing()
         self.since = now()
+
+    def _report_loss(self) -> None:
+        """Report a crash without a time in which calls fail."""
+        if self.is_noticed:
+            super()._report_loss()
 
     def _settle(self, settle: Settle) -> Result:
         """Record a timer that is ended by the fire of a lost timer with the same id."""
@@ -54,6 +60,7 @@ class CrashingStore(MemoryStore):
 
     def crash(self, down: float = LEASE) -> None:
         """Lose the commits since that time."""
+        self.is_noticed = not down
         super().crash(down)
         if self.since < NEVER:
             self.history.lose(self.since)
@@ -163,7 +170,8 @@ class DurableWorld(World):
             return
         if kind == "lost commits":
             play.base.stop_syncing()
-            self.loop.call_later(chance.choice(_BEHIND), play.base.crash)
+            down = chance.choice((0.0, LEASE, LEASE, LEASE))
+            self.loop.call_later(chance.choice(_BEHIND), play.base.crash, down)
             return
         place = chance.randrange(len(play.processes))
         link, timers = play.processes[place]
