@@ -31,6 +31,7 @@ from aiowheel._sqlite import (
     FileLook,
     check_in_transaction,
     checked_file,
+    identity_of,
     transaction,
     use_wal,
 )
@@ -86,6 +87,7 @@ class SQLiteStore(Store):
         self._reader = ConnectionThread("aiowheel-sqlite-reader", self._file, _connect_reader)
         self._bells = Bells(self._file, "-timer-hints")
         self._look = FileLook(self._file)
+        self._identity: tuple[int, int] | None = None
         self._next_poll: asyncio.TimerHandle | None = None
         self._users: dict[int, asyncio.TimerHandle] = {}  # the next look, by connection
 
@@ -107,6 +109,7 @@ class SQLiteStore(Store):
         except StoreError:
             await self.close()
             raise
+        self._identity = identity_of(self._file)
 
     async def close(self) -> None:
         """Close the connections and end the threads."""
@@ -153,11 +156,14 @@ class SQLiteStore(Store):
             self._next_poll = loop.call_later(_POLL, self._poll)
 
     def _poll(self) -> None:
-        """Report a change of the file; called every quarter of a second."""
+        """Report a change or a replacement of the file; called every quarter of a second."""
         # A callback of the loop, because a task that wakes up this often costs twice as much.
         self._next_poll = asyncio.get_running_loop().call_later(_POLL, self._poll)
         if self._look.may_have_changed():
             self._hint()
+            before, self._identity = self._identity, identity_of(self._file)
+            if before != self._identity:
+                self._report_loss()
 
     def _hint_after(self, connection: sqlite3.Connection, pause: float = _FIRST_PAUSE) -> None:
         """Send hints once the user's transaction has ended, which SQLite does not report.

@@ -89,10 +89,10 @@ class Store(ABC):
         self._subscribers.append(callback)
 
     def subscribe_to_losses(self, callback: Callable[[], None]) -> None:
-        """Call *callback*, in the event loop, after a lost connection was opened again.
+        """Call *callback*, in the event loop, if the database may have lost commits.
 
-        The database may have lost commits meanwhile, in a crash or a failover, although no call has
-        failed.
+        That is after a lost connection was opened again, because the database may have crashed or
+        failed over although no call has failed, and after another file has taken its place.
         """
         self._loss_subscribers.append(callback)
 

@@ -407,6 +407,41 @@ async def test_a_file_that_is_replaced_is_opened_again(path: Path, tmp_path: Pat
         assert await timers.get("old") is None
 
 
+@pytest.mark.posix
+async def test_a_timer_of_a_backup_that_replaces_the_file_fires_again(
+    path: Path, tmp_path: Path
+) -> None:
+    """The backup has the leases of this process, so that no lease ends."""
+    backup = tmp_path / "backup.db"
+    timers = DurableTimers(SQLiteStore(path), lease=600)
+    began, go_on = asyncio.Event(), asyncio.Event()
+    ids: list[str] = []
+
+    @timers.handler("h")
+    async def handle(fire: Fire) -> None:
+        ids.append(fire.id)
+        began.set()
+        await go_on.wait()
+
+    async with timers:
+        await timers.schedule("a", "h", due=NOW)
+        await asyncio.wait_for(began.wait(), 30)
+        source, target = sqlite3.connect(path), sqlite3.connect(backup)
+        source.backup(target)
+        source.close()
+        target.close()
+        go_on.set()
+        await until(lambda: timers.statistics().acknowledged == 1)
+        await timers.schedule("later", "h", due=FAR)
+        for name in ("app.db-wal", "app.db-shm"):
+            (tmp_path / name).unlink()
+        backup.rename(path)
+        await until(lambda: timers.statistics().acknowledged == 2)
+
+        assert ids == [ids[0]] * 2
+        assert await timers.get("later") is None
+
+
 async def test_a_relative_path_names_the_same_file_in_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
