@@ -85,10 +85,6 @@ _UPSERTS_AFTER_A_TAKEN_NAME = 1000
 _RECONNECT_SECONDS = 0.5
 
 
-class _HeldError(StoreError):
-    """Another transaction holds a row for longer than the connection's `lock_timeout`."""
-
-
 class PostgresStore(Store):
     """Durable timers in a PostgreSQL database, 12 or later.
 
@@ -190,7 +186,9 @@ class PostgresStore(Store):
         if now >= self._apart_until:
             try:
                 return await self._commit(owner, operations)
-            except _HeldError as error:
+            except StoreError as error:
+                if not _is_held(error):
+                    raise
                 self._stay_apart()
                 if len(operations) == 1:
                     return [error]
@@ -209,13 +207,15 @@ class PostgresStore(Store):
         """
         try:
             return await self._commit(owner, operations, lock_ms=_BRIEF_LOCK_MS)
-        except _HeldError:
-            self._stay_apart()
-            if len(operations) == 1:
-                return [await self._commit_held(owner, operations[0], until)]
         except BadRowError as error:  # other operations may be committed already
             if len(operations) == 1:
                 return [error]
+        except StoreError as error:
+            if not _is_held(error):
+                raise
+            self._stay_apart()
+            if len(operations) == 1:
+                return [await self._commit_held(owner, operations[0], until)]
         middle = len(operations) // 2
         first = await self._commit_apart(owner, operations[:middle], until)
         return first + await self._commit_apart(owner, operations[middle:], until)
@@ -226,8 +226,10 @@ class PostgresStore(Store):
             return StoreError("PostgreSQL: another transaction holds the timer")
         try:
             (result,) = await self._commit(owner, [operation], lock_ms=left_ms)
-        except (_HeldError, BadRowError) as error:
-            return error
+        except StoreError as error:
+            if isinstance(error, BadRowError) or _is_held(error):
+                return error
+            raise
         return result
 
     async def _commit(
@@ -359,6 +361,11 @@ class PostgresStore(Store):
         return result
 
 
+def _is_held(error: StoreError) -> bool:
+    """Return whether another transaction held a lock for longer than the `lock_timeout`."""
+    return isinstance(error.__cause__, asyncpg.LockNotAvailableError)
+
+
 def _set(event: asyncio.Event, _: object) -> None:
     event.set()
 
@@ -402,9 +409,8 @@ class _Connection:
         """Run *call* with the connection, whose statements wait *lock_ms* for a lock.
 
         Raises:
-            _HeldError: Another transaction has held a row for longer.
             BadRowError: The server or the driver refuses a value.
-            StoreError: The server cannot be used.
+            StoreError: The server cannot be used, or another transaction holds a lock.
         """
         silences = self._silences
         async with self._lock:
@@ -433,7 +439,7 @@ class _Connection:
         except (*_TRY_AGAIN, StoreError):
             raise
         except asyncpg.LockNotAvailableError as error:
-            raise _HeldError(f"PostgreSQL: {error}") from error
+            raise StoreError(f"PostgreSQL: another transaction holds a lock: {error}") from error
         except _BAD_ROW as error:
             raise BadRowError(f"PostgreSQL: {error}") from error
         except TimeoutError as error:
