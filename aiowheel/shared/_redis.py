@@ -507,8 +507,7 @@ class RedisCounters:
             exceptions.ConnectionError,
             exceptions.TimeoutError,
             exceptions.ReadOnlyError,  # demoted to a replica
-            exceptions.ClusterDownError,
-            exceptions.MasterDownError,
+            exceptions.ClusterError,  # also after too many redirections of a slot that moves
             exceptions.MovedError,
             exceptions.AskError,
             exceptions.TryAgainError,
@@ -557,14 +556,16 @@ def _is_of_replica(error: Exception) -> bool:
 
 
 def _is_reset(error: Exception) -> bool:
-    """Return whether *error* is that of an event loop for a write to a connection that was reset.
+    """Return whether *error* is that of a write to a connection that was reset or closed.
 
     uvloop raises a RuntimeError. asyncio's `writelines` raised an AttributeError in Python 3.12 and
-    in 3.13 before its sixth release (python/cpython#136234).
+    in 3.13 before its sixth release (python/cpython#136234). redis-py raises one for a connection
+    that another call has closed, because the Cluster has moved a slot.
     """
     if isinstance(error, RuntimeError):
         return "handler is closed" in str(error)
-    return isinstance(error, AttributeError) and "_add_writer" in str(error)
+    is_of_attribute = isinstance(error, AttributeError)
+    return is_of_attribute and any(name in str(error) for name in ("_add_writer", "writelines"))
 
 
 def _unavailable(error: Exception) -> StoreUnavailableError:

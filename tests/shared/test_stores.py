@@ -323,6 +323,26 @@ async def test_a_redis_that_accepts_no_writes_at_present_is_unavailable(
         await store.aclose()
 
 
+@pytest.mark.parametrize("kind", ["ClusterError", "AttributeError"])
+async def test_a_cluster_that_moves_the_counters_is_unavailable(kind: str) -> None:
+    """While the slot moves, redis-py follows redirections in vain, and closes used connections."""
+    exceptions: Any = pytest.importorskip("redis").exceptions
+    errors: dict[str, Exception] = {
+        "ClusterError": exceptions.ClusterError("TTL exhausted."),
+        "AttributeError": AttributeError("'NoneType' object has no attribute 'writelines'"),
+    }
+    store = RedisCounters("redis+cluster://127.0.0.1")
+    try:
+        with pytest.raises(StoreUnavailableError, match=str(errors[kind])):
+            async with store._answers():
+                raise errors[kind]
+        with pytest.raises(AttributeError, match="of another kind"):
+            async with store._answers():
+                raise AttributeError("of another kind")
+    finally:
+        await store.aclose()
+
+
 async def test_many_calls_at_once_share_a_few_connections_to_redis(
     steady_redis: RedisServer,
 ) -> None:
