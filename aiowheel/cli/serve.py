@@ -5,8 +5,8 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -207,8 +207,7 @@ def serve(
         raise BadInputError(f"--tls-cert: {error}") from error
     if not service.is_worker():  # a worker inherits the limit of its parent
         _allow_files(max_connections + _OTHER_FILES)
-    if access_log:
-        _log_on_stderr()
+    context.with_resource(_logs_on_stderr(logging.INFO if access_log else logging.WARNING))
 
     def ready(address: str) -> None:
         _announce(address, dashboard=dashboard)
@@ -222,7 +221,7 @@ def serve(
         app.access = renewed
 
     def notice(line: str) -> None:
-        with suppress(BrokenPipeError):  # the program that reads the log may have ended
+        with suppress(OSError):  # the reader of the log may have ended, or its disk may be full
             print(f"aiowheel: {line}", file=sys.stderr, flush=True)
 
     service.serve(
@@ -312,12 +311,20 @@ def _tokens(option: str, text: str | None) -> frozenset[str]:
     return frozenset(tokens)
 
 
-def _log_on_stderr() -> None:
+@contextmanager
+def _logs_on_stderr(level: int) -> Generator[None]:
+    """Write the log events of *level* and above on stderr."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logger = logging.getLogger("aiowheel")
+    before = logger.level
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 def _allow_files(wanted: int) -> None:

@@ -129,12 +129,12 @@ class SharedStore:
         """
         try:
             yield
-        except StoreUnavailableError:
-            raise
         except Exception as error:
             if operation not in self._failing:
                 self._failing.add(operation)
                 emit("aiowheel.topic_store_failed", operation=operation, error=error_repr(error))
+            if isinstance(error, StoreUnavailableError):
+                raise
             raise StoreUnavailableError(f"the store failed: {error_repr(error)}") from error
         self._failing.discard(operation)
 

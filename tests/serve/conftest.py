@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import httpx
 import pytest
@@ -161,11 +161,15 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 
 @contextlib.contextmanager
-def process(*arguments: str, environment: dict[str, str] | None = None) -> Generator[Process]:
+def process(
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    stderr: int | IO[str] = subprocess.PIPE,
+) -> Generator[Process]:
     """Run `aiowheel serve` on a free port during the block."""
     command = [sys.executable, "-m", "aiowheel", "serve", "--port", "0", *arguments]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment
     ) as child:
         try:
             assert child.stdout is not None

@@ -7,12 +7,14 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import ssl
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -128,6 +130,47 @@ def test_the_service_continues_if_the_reader_of_its_notices_ends(tmp_path: Path)
         server.process.terminate()
 
         assert server.process.wait(60) == 0
+
+
+@pytest.mark.posix
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_service_continues_if_the_disk_of_its_log_is_full(workers: int, tmp_path: Path) -> None:
+    """The tokens are renewed, although no notice can be written."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(OLD)
+    store = ["--workers", str(workers), "--store", f"sqlite:///{tmp_path / 'topics.db'}"]
+    with (
+        Path("/dev/full").open("w", encoding="utf-8") as full,
+        process("--token", f"@{tokens}", *store, stderr=full) as server,
+    ):
+        tokens.write_text(NEW)
+        server.process.send_signal(signal.SIGHUP)
+        headers = {"Authorization": f"Bearer {NEW}"}
+        with httpx.Client(timeout=60, headers=headers) as client:
+            while client.post(f"{server.url}/topics/a", content="x").status_code == 401:
+                time.sleep(0.01)
+        server.process.terminate()
+        server.process.wait(60)
+
+
+@pytest.mark.posix
+def test_a_failure_of_the_store_is_a_line_on_stderr(tmp_path: Path) -> None:
+    """Its reason is in no answer; one line is written for a series of failures."""
+    path = tmp_path / "topics.db"
+    with process("--store", f"sqlite:///{path}") as server:
+        with httpx.Client(timeout=60) as client:
+            client.post(f"{server.url}/topics/a", content="1")
+            with closing(sqlite3.connect(path)) as file:
+                file.execute("DROP TABLE aiowheel_messages")
+            answers = [client.post(f"{server.url}/topics/a", content="2") for _ in range(2)]
+        code, errors = server.stop()
+
+    assert [answer.status_code for answer in answers] == [503, 503]
+    assert code == 0
+    (line,) = errors.splitlines()
+    assert "aiowheel.topic_store_failed operation='publish' error=" in line
+    assert "aiowheel_messages" in line
 
 
 def test_an_unusable_certificate_is_one_line(
