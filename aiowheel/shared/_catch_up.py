@@ -27,9 +27,10 @@ _SLICE = 1_000  # keys of a review between two turns of the loop
 class Kept:
     """A key that this process keeps up to date."""
 
-    __slots__ = ("fresh", "reading", "used")
+    __slots__ = ("after_gap", "fresh", "reading", "used")
 
     def __init__(self) -> None:
+        self.after_gap = False  # the next read follows a gap: the store may have lost writes
         self.used = True  # since the last review of the key
         self.fresh = False  # the value was read, and no hint can have been lost since
         self.reading = False  # a read is under way that will make the value fresh
@@ -45,7 +46,8 @@ class CatchUp:
         linger: Seconds between two reviews of all keys. A review drops a key if it has no wait and
             was not used since the review before, so that a use of a key costs only a flag. A key is
             kept for 1 to 2 times *linger* after its last use. A review costs a look at every key.
-        recovered: Called after a gap, once the values have been read again.
+        recovered: Called after a gap, once values have been read again, with the known values that
+            are above those of the store: a failover has lost their writes.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class CatchUp:
         counts: SharedCounts,
         *,
         linger: float,
-        recovered: Callable[[], None],
+        recovered: Callable[[Mapping[str, int]], None],
     ) -> None:
         self.epoch = ""
         self.kept: dict[str, Kept] = {}
@@ -105,6 +107,7 @@ class CatchUp:
         self._counts.gaps += 1
         self._gap = True
         for key, entry in self.kept.items():
+            entry.after_gap = True
             self._read_again(key, entry)
         self._wanted.set()
 
@@ -226,13 +229,15 @@ class CatchUp:
                 continue
             backoff.reset()
             self._counts.reads += 1
-            self._take(epoch, keys, values)
+            lost = self._take(epoch, keys, values)
             if after_gap:
                 self._check_all()
-                self._recovered()
+            if after_gap or lost:
+                self._recovered(lost)
 
-    def _take(self, epoch: str, keys: list[str], values: Mapping[str, int]) -> None:
-        """Apply one read."""
+    def _take(self, epoch: str, keys: list[str], values: Mapping[str, int]) -> dict[str, int]:
+        """Apply one read; return the known values that the store has lost."""
+        lost: dict[str, int] = {}
         if epoch != self.epoch:
             self._change_epoch(epoch)
         for key in keys:
@@ -242,11 +247,16 @@ class CatchUp:
                 entry.fresh, entry.reading = entry.reading, False
                 value = values.get(key)
                 if value is not None:
+                    known = self._purgatory.value(key)
+                    if entry.after_gap and known is not None and known > value:
+                        lost[key] = int(known)
                     self._purgatory.advance(key, value)
+                entry.after_gap &= not entry.fresh
         waiters, self._read_waiters = self._read_waiters, {}
         for waiter in waiters:
             if not waiter.done():  # its task was cancelled in this turn of the loop
                 waiter.set_result(None)
+        return lost
 
     def _change_epoch(self, epoch: str) -> None:
         old, self.epoch = self.epoch, epoch

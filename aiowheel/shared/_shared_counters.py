@@ -338,11 +338,17 @@ class SharedCounters:
             if key in catch_up.kept:
                 self._purgatory.advance(key, value)
 
-    def _repair(self) -> None:
-        """Repeat, after a gap, the publishes that a failover of the server may have lost."""
+    def _repair(self, lost: Mapping[str, int]) -> None:
+        """Repeat, after a gap, the publishes that a failover of the server may have lost.
+
+        Args:
+            lost: Values of other processes, which may have ended, that the store no longer has.
+        """
         for earlier in self._repairs:
             earlier.cancel()
         loop = asyncio.get_running_loop()
+        if lost:
+            self._recent.add(self._open().epoch, lost, loop.time())
         task = loop.create_task(self._publish_again(self._open().epoch))
         self._repairs.add(task)
         task.add_done_callback(self._repairs.discard)

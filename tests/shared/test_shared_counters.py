@@ -549,6 +549,32 @@ async def test_a_server_that_lost_its_last_writes_gets_them_again(process: Proce
         assert await waiting
 
 
+async def test_a_value_that_its_publisher_cannot_write_again_is_written_by_a_reader(
+    process: Process,
+) -> None:
+    """Otherwise the reader would miss the next changes, whose values it believes to have passed."""
+    here = MemoryCounters()
+    there = here.beside()
+    async with process(there) as (_, reader):
+        async with process(here) as (_, publisher):
+            await publisher.advance("doc", 90)
+            assert await reader.value("doc") == 90
+            here.stop_syncing()
+            token = await publisher.advance("doc", 100)
+        assert await reader.value("doc") == 100
+
+        there.crash()
+        await asyncio.sleep(1)
+
+        async with process(here.beside()) as (_, other):
+            assert not await other.wait_past({"doc": token}, 1)
+            waiting = asyncio.create_task(reader.wait_past({"doc": token}, 30))
+            assert await other.token("doc") == token
+            await other.advance("doc", 101)
+            assert await waiting
+        assert reader.statistics().writes == 1
+
+
 class Reluctant(MemoryCounters):
     """A store that refuses some writes, as a new master of Redis does without its replicas."""
 
