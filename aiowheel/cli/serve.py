@@ -273,7 +273,10 @@ def _warn_of_clients(address: str) -> None:
 def _same_command(arguments: Sequence[str]) -> list[str]:
     """Return the command line that runs this command in a new process."""
     # Python's `-m` adds the current folder to the module path; `-P` prevents that.
-    safe_path = [] if str(Path.cwd()) in sys.path else ["-P"]
+    safe_path = ["-P"]
+    with suppress(FileNotFoundError):  # the current folder was removed
+        if str(Path.cwd()) in sys.path:
+            safe_path = []
     return [sys.executable, *safe_path, "-m", "aiowheel", *arguments]
 
 

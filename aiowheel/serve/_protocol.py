@@ -102,7 +102,7 @@ class TopicProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.client = self.client or _unix_client(self.server)
+        self.client = _client_of(self.client, self.server)
         if len(self.connections) > self.most_connections:
             detail = f"the limit of {self.most_connections} connections is reached"
             self._refuse(503, "too_many_connections", detail, retry_after())
@@ -248,7 +248,7 @@ class TopicSocket(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.client = self.client or _unix_client(self.server)
+        self.client = _client_of(self.client, self.server)
 
     def data_received(self, data: bytes) -> None:
         before = self.transport.get_write_buffer_size()
@@ -343,7 +343,16 @@ def _is_utf8(frames: list[bytes]) -> bool:
     return True
 
 
-def _unix_client(server: tuple[str, int | None] | None) -> tuple[str, int] | None:
-    """Return this machine's address for a client of a Unix socket, which has no address."""
-    is_unix = server is not None and server[1] is None
-    return ("127.0.0.1", 0) if is_unix else None
+def _client_of(
+    client: tuple[str, int] | None, server: tuple[str, int | None] | None
+) -> tuple[str, int] | None:
+    """Return the address of a client as uvicorn's list of trusted proxies has it.
+
+    A client of a Unix socket, which has no address, gets that of this machine. An IPv4 client of an
+    IPv6 socket has an IPv6 address in which its own is mapped.
+    """
+    if client is None:
+        is_unix = server is not None and server[1] is None
+        return ("127.0.0.1", 0) if is_unix else None
+    host, port = client
+    return host.removeprefix("::ffff:") if "." in host else host, port

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from pathlib import Path
 from ssl import SSLContext
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from types import FrameType
 
 import uvicorn
@@ -33,6 +33,8 @@ _BACKLOG = 4_096
 _GRACE = 4  # seconds for open requests to end when the service stops
 _LONG_GRACE = 60  # the same for a replaced worker, whose end delays nothing
 _LAST_REQUESTS = 1.0  # seconds for the first request of a new connection to arrive
+#: Bytes; the path of a Unix socket, here `metrics/NUMBER-PID.sock`, has at most 103 on macOS.
+_LONGEST_FOLDER = 75
 
 
 def _ignore_notice(_line: str) -> None:
@@ -210,6 +212,11 @@ def serve(
         if workers > 1:
             renew = partial(_try_reload, reload or (lambda: None), notice)
             with TemporaryDirectory(prefix="aiowheel-") as folder:
+                if len(os.fsencode(folder)) > _LONGEST_FOLDER:
+                    raise BadInputError(
+                        f"the folder of temporary files (TMPDIR) must have a shorter path, because "
+                        f"workers make Unix sockets in it, got {gettempdir()}"
+                    )
                 Workers(workers, command, sockets, Path(folder), listening, renew, notice).run()
             return
 

@@ -22,6 +22,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
+import aiowheel
 from aiowheel.cli import run
 from aiowheel.errors import AiowheelError
 from aiowheel.serve import Certificate
@@ -152,6 +153,37 @@ def test_the_service_continues_if_the_disk_of_its_log_is_full(workers: int, tmp_
                 time.sleep(0.01)
         server.process.terminate()
         server.process.wait(60)
+
+
+def test_an_ipv4_client_of_an_ipv6_socket_has_its_own_address() -> None:
+    """A proxy on this machine is trusted; its clients would otherwise count as one."""
+    try:
+        socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True).close()
+    except (OSError, ValueError):
+        pytest.skip("the system has no sockets for both versions of IP")
+    limits = ["--max-waiters-per-client", "1", "--access-log"]
+    with process("--host", "::", *limits) as server:
+        url = f"http://127.0.0.1:{server.port}/topics/a?timeout=0"
+        with httpx.Client(timeout=60) as client:
+            client.get(url)
+            client.get(url, headers={"X-Forwarded-For": "192.0.2.1"})
+        _, errors = server.stop()
+
+    seen = re.findall(r"client='([^']+)'", errors)
+    assert seen == ["127.0.0.1", "192.0.2.1"]
+
+
+@pytest.mark.posix
+def test_a_removed_folder_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a deployment that has replaced the folder of the shell."""
+    folder = tmp_path / "release"
+    folder.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(Path(aiowheel.__file__).parent.parent))
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+
+    with process() as server:
+        assert httpx.get(f"{server.url}/live", timeout=60).status_code == 200
 
 
 @pytest.mark.posix

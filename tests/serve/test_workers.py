@@ -13,6 +13,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -621,6 +622,22 @@ def test_a_service_whose_first_workers_are_refused_ends(
 
     with pytest.raises(AiowheelError, match=r"^worker 2 cannot be started: "):
         run_workers(3, "pass", tmp_path)
+
+
+def test_a_long_path_of_temporary_files_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No worker is started that could not make its socket."""
+    folder = tmp_path / ("d" * 80)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    workers = ["--workers", "2", "--store", f"sqlite:///{tmp_path / 'topics.db'}"]
+
+    assert run(["serve", "--port", "0", "--max-connections", "1", *workers]) == 2
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("aiowheel: the folder of temporary files (TMPDIR) must have a shorter")
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(
