@@ -8,11 +8,10 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from copy import deepcopy
 from datetime import datetime
-from math import ceil
 from typing import TypeAlias
 
 from aiowheel._arguments import checked_int
-from aiowheel.durable._databases import MOST_PARTITIONS
+from aiowheel.durable._databases import MOST_PARTITIONS, distributed
 from aiowheel.durable._instants import to_us
 from aiowheel.durable._operations import (
     Cancel,
@@ -314,22 +313,18 @@ class MemoryStore(Store):
         now = self.clock_us()
         self._members = {name: until for name, until in self._members.items() if until >= now}
         self._members[owner] = now + lease_us
-        share = ceil(self.partitions / len(self._members))
         for number in give_up:
             self._give_up(owner, self._parts[number])
         self._end_statement()
-        owned = sum(part.owner == owner for part in self._parts)
-        for number, part in enumerate(self._parts):
-            is_free = number not in give_up and (not part.owner or part.until_us < now)
-            if part.owner != owner and owned < share and is_free:
-                part.owner, part.epoch, part.inbox = owner, part.epoch + 1, []
-                owned += 1
-            if part.owner == owner:
-                part.until_us, part.horizon_us = now + lease_us, now + horizon_us
+        leases = [(n, each.owner, each.epoch, each.until_us) for n, each in enumerate(self._parts)]
+        epochs, share, expiry, gained = distributed(leases, len(self._members), owner, now, give_up)
+        for number in gained:
+            self._parts[number].inbox = []
+        for number, epoch in epochs.items():
+            part = self._parts[number]
+            part.owner, part.epoch = owner, epoch
+            part.until_us, part.horizon_us = now + lease_us, now + horizon_us
         self._end_statement()
-        epochs = {n: part.epoch for n, part in enumerate(self._parts) if part.owner == owner}
-        others = [part.until_us for part in self._parts if part.owner not in {"", owner}]
-        expiry = min(others, default=None)
         changes = self._take_changes(owner)
         self._commit(is_hint=bool(give_up))
         return Leased(now, epochs, share, expiry, changes)

@@ -45,7 +45,6 @@ except ImportError as error:
 T = TypeVar("T")
 
 _PARTITIONS = 64
-_CHANNEL = "aiowheel_timers"
 _COMMAND_SECONDS = 10.0
 _NO_ANSWER = f"PostgreSQL: no answer within {_COMMAND_SECONDS:g} seconds"
 _HEARTBEAT_SECONDS = 5.0  # between two checks of the listening connection
@@ -162,7 +161,7 @@ class PostgresStore(Store):
                 connection = await self._connect()
                 try:
                     connection.add_termination_listener(partial(_set, lost))
-                    await connection.add_listener(_CHANNEL, self._on_notification)
+                    await connection.add_listener(statements.CHANNEL, self._on_notification)
                     report()
                     while not lost.is_set():
                         with suppress(TimeoutError):

@@ -40,6 +40,8 @@ from aiowheel.durable._operations import (
 from aiowheel.errors import StoreError, TimerExistsError
 
 VERSION: Final = 2
+CHANNEL: Final = "aiowheel_timers"  #: of the hints
+_NOTIFY: Final = f"SELECT pg_notify('{CHANNEL}', '')"
 
 #: The index of due times orders rows by partition, due time and id. It packs these into two
 #: integers, of which the second one has the lower bits of the due time and the id. PostgreSQL fills
@@ -145,7 +147,7 @@ _PUT_ALONE: Final = {
         "noted AS (INSERT INTO aiowheel_inbox (part, timer, name) "
         "SELECT part, id, name FROM placed JOIN leases USING (part) WHERE owner NOT IN ('', $7) "
         "AND (gen > 1 OR due_us <= horizon_us) RETURNING seq), "
-        "hint AS MATERIALIZED (SELECT pg_notify('aiowheel_timers', '') FROM noted LIMIT 1) "
+        f"hint AS MATERIALIZED ({_NOTIFY} FROM noted LIMIT 1) "
         "SELECT name, id, gen, part FROM placed WHERE (SELECT count(*) FROM hint) >= 0 "
         "UNION ALL SELECT NULL, count(*), NULL, NULL FROM leases"
     )
@@ -321,7 +323,7 @@ class Statements:
                 "SELECT * FROM unnest($1::integer[], $2::bigint[], $3::text[])",
                 *zip(*sorted(self._left), strict=True),
             )
-            await self._connection.execute("SELECT pg_notify('aiowheel_timers', '')")
+            await self._connection.execute(_NOTIFY)
 
     async def _put_many(self, puts: list[Put]) -> list[Result]:
         placed: dict[str, Result] = {}
@@ -530,7 +532,7 @@ async def renew(
             owner,
             list(give_up),
         )
-        await connection.execute("SELECT pg_notify('aiowheel_timers', '')")
+        await connection.execute(_NOTIFY)
     epochs, share, expiry, gained = distributed(parts, members, owner, now, give_up)
     if gained:
         await connection.execute(
@@ -557,7 +559,7 @@ async def release(connection: Any, owner: str) -> None:
         "UPDATE aiowheel_parts SET owner = '', until_us = 0, horizon_us = 0 WHERE owner = $1",
         owner,
     )
-    await connection.execute("SELECT pg_notify('aiowheel_timers', '')")
+    await connection.execute(_NOTIFY)
 
 
 async def changes(connection: Any, owner: str) -> tuple[list[Change], bool]:

@@ -77,6 +77,8 @@ class SQLiteStore(Store):
         TypeError, ValueError: An argument is wrong.
     """
 
+    version: int = statements.VERSION
+
     def __init__(self, path: str | os.PathLike[str], *, partitions: int | None = None) -> None:
         super().__init__()
         self.path: Path = checked_file(path)

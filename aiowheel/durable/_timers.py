@@ -276,10 +276,12 @@ class DurableTimers:
             self._committer.close()
             for part in list(self._window.held):
                 self._window.lose(part)
-            await self._close_store()
-            self._state = "closed"
-            self._entered = False
-            self._closing = None
+            try:
+                await self._close_store()
+            finally:  # also if this call is cancelled again
+                self._state = "closed"
+                self._entered = False
+                self._closing = None
 
     async def _close_store(self) -> None:
         try:

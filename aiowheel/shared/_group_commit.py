@@ -133,7 +133,8 @@ class GroupCommit:
                     _settle(batch.checkers, epoch=epoch)
                     batch.checks = {}
             except StoreUnavailableError as error:
-                # The write may have been made. It is a maximum, so it can be repeated.
+                # The write may have been made. A repeated maximum changes nothing, and a repeated
+                # addition makes every process check once more.
                 self._counts.retries += 1
                 if self._loop.time() - batch.begun >= self._patience:
                     self._give_up(batch, error)

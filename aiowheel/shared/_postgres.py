@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aiowheel._arguments import MALFORMED_DSN, checked_bool, checked_str
 from aiowheel._background import LastingTask
 from aiowheel._events import emit
+from aiowheel._printable import error_repr
 from aiowheel.errors import MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
 from aiowheel.shared._store import (
@@ -366,7 +367,7 @@ class PostgresCounters:
                 self._lost.set()  # the task may start again
                 raise
             except Exception as error:  # the task must survive any error
-                emit("aiowheel.shared_listen_failed", store="postgres", error=repr(error))
+                emit("aiowheel.shared_listen_failed", store="postgres", error=error_repr(error))
                 self._lost.set()
                 await asyncio.sleep(backoff.next())
             else:

@@ -11,7 +11,7 @@ from aiowheel._arguments import checked_choice, safe_repr
 from aiowheel._events import emit
 from aiowheel._printable import error_repr
 from aiowheel._types import Delay, Mode
-from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
+from aiowheel._units import FOREVER, checked_seconds, delay_to_ns, ns_to_seconds
 from aiowheel.errors import EpochChangedError, SharedCountersClosedError, StoreUnavailableError
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared._backoff import Backoff
@@ -31,6 +31,7 @@ from aiowheel.timer import timeout_at
 
 _MODES = ("all", "any")
 _LEAST_READ = 1.0  # seconds
+_LONGEST = 1e9  # seconds
 
 
 class SharedCounters:
@@ -74,11 +75,9 @@ class SharedCounters:
         patience: Delay = 30.0,
     ) -> None:
         _check_purgatory(purgatory)
-        self._linger = _checked_seconds("linger", linger)
-        if self._linger == 0:
-            raise ValueError(f"linger must be more than 0 and finite, got {linger!r}")
-        self._min_interval = _checked_seconds("min_interval", min_interval)
-        self._patience = _checked_seconds("patience", patience)
+        self._linger = checked_seconds("linger", linger, 1e-9, _LONGEST)
+        self._min_interval = checked_seconds("min_interval", min_interval, 0, _LONGEST)
+        self._patience = checked_seconds("patience", patience, 0, _LONGEST)
         self._purgatory = purgatory
         self._store = checked_store(store)
         self._counts = SharedCounts()
@@ -447,13 +446,6 @@ class SharedCounters:
 def _value_text(value: int) -> str:
     """Return a value for an error text; -1 stands for a counter without a value."""
     return "no value" if value < 0 else str(value)
-
-
-def _checked_seconds(name: str, delay: object) -> float:
-    ns = delay_to_ns(name, delay)
-    if not 0 <= ns < FOREVER:
-        raise ValueError(f"{name} must be at least 0 and finite, got {delay!r}")
-    return ns_to_seconds(ns)
 
 
 def _check_purgatory(purgatory: object) -> None:

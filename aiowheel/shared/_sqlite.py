@@ -23,6 +23,7 @@ from aiowheel._arguments import checked_bool
 from aiowheel._background import LastingTask
 from aiowheel._bells import BARE, CERTAINLY_ALL, LONGEST_MESSAGE, Bells
 from aiowheel._events import emit
+from aiowheel._printable import error_repr
 from aiowheel._sqlite import FileLook, check_in_transaction, checked_file, transaction
 from aiowheel.errors import StoreUnavailableError
 from aiowheel.shared._sqlite_thread import SqliteThread
@@ -282,7 +283,7 @@ class SqliteCounters:
                 self._must_read.set()
                 raise
             except Exception as error:  # the task must survive any error
-                emit("aiowheel.shared_listen_failed", store="sqlite", error=repr(error))
+                emit("aiowheel.shared_listen_failed", store="sqlite", error=error_repr(error))
                 self._look.close()
                 self._seen = ("", -1)  # a hint may be lost, which the next look reports as a gap
                 await asyncio.sleep(_POLL)

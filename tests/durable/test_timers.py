@@ -1211,6 +1211,36 @@ async def test_timers_whose_opening_has_failed_can_be_entered_again(mode: str) -
     assert log.names == ["a"]
 
 
+async def test_timers_that_are_interrupted_while_they_release_can_be_entered_again() -> None:
+    """As by Ctrl-C, at which `asyncio.run` cancels all tasks."""
+
+    class Slow(MemoryStore):
+        is_slow = True
+
+        async def release(self, owner: str) -> None:
+            if self.is_slow:
+                await asyncio.sleep(3600)
+            await super().release(owner)
+
+    store = Slow()
+    timers = DurableTimers(store)
+
+    async def enter_and_leave() -> None:
+        async with timers:
+            pass
+
+    leaving = asyncio.create_task(enter_and_leave())
+    await asyncio.sleep(1)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    store.is_slow = False
+
+    await enter_and_leave()
+    await timers.aclose()
+
+
 async def test_timers_that_are_closed_while_they_open_can_be_entered_again() -> None:
     """They can be entered once the first opening has ended."""
     store = Stalled(MemoryStore())

@@ -585,9 +585,18 @@ class FailsWhileItCloses(Quiet):
             raise KeyError("closing")
 
 
+class FailsAtItsCreation(Quiet):
+    """A world that cannot be created."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limit = int("x")
+
+
 @pytest.mark.parametrize(
     ("world", "kind", "text"),
     [
+        (FailsAtItsCreation, ValueError, "invalid literal"),
         (FailsAsATest, pytest.fail.Exception, "DID NOT RAISE"),
         (FailsAsATestInTheEnd, pytest.fail.Exception, "closed"),
         (FailsWhileItCloses, KeyError, "closing"),

@@ -198,16 +198,14 @@ class _Play:
         self.trace = Trace(self.loop)
         self.states: set[Hashable] = set()
         self._victims = Victims()
-        self._world = world()
-        self._world.random = chance
-        self._world.begin(self.loop, self.trace, self._victims, self._kinds)
-        self.loop.idle = self._world.idle
+        self._world_class = world
+        self._chance = chance
         self._names = [name for name, weight in world.steps() for _ in range(weight)]
 
     def run(self) -> BaseException | None:
         """Run to the end; return the error that broke a rule, or None."""
         runner = asyncio.Runner(loop_factory=lambda: self.loop)
-        error = _error_of(lambda: runner.run(self._play()))
+        error = _error_of(self._begin) or _error_of(lambda: runner.run(self._play()))
         if error is not None:
             self.trace.note(f"failed {type(error).__name__}")
             self.loop.idle = list  # the rules need not hold while the failed run is closed
@@ -218,6 +216,12 @@ class _Play:
             error = _error_of(self._world.closed)
         self.loop.close()
         return error
+
+    def _begin(self) -> None:
+        world = self._world = self._world_class()
+        world.random = self._chance
+        world.begin(self.loop, self.trace, self._victims, self._kinds)
+        self.loop.idle = world.idle
 
     async def _play(self) -> None:
         world, trace = self._world, self.trace
