@@ -68,9 +68,7 @@ class TopicApp:
         limits = Limits() if limits is None else limits
         if not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
             raise TypeError(f"limits must be a Limits or None, got {safe_repr(limits)}")
-        access = Access() if access is None else access
-        if not isinstance(access, Access):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"access must be an Access or None, got {safe_repr(access)}")
+        access = Access() if access is None else _checked_access(access)
         self._store = None if store is None else checked_str("store", store)
         self._service = Service(limits, access, topic_store(store, limits))
         self._with_dashboard = dashboard
@@ -116,7 +114,7 @@ class TopicApp:
 
     @access.setter
     def access(self, access: Access) -> None:
-        self._service.access = access
+        self._service.access = _checked_access(access)
         self._entry = self._with_middleware()
 
     @property
@@ -178,10 +176,13 @@ class TopicApp:
         async with (
             Timer() as timer,
             Purgatory(PURGATORY, timer=timer, max_pending=most) as purgatory,
+            contextlib.AsyncExitStack() as stack,
         ):
             service.purgatory = purgatory
             await service.store.open(timer, purgatory)
+            stack.push_async_callback(service.store.aclose)
             self._metrics = Metrics(service, timer, self._worker)
+            stack.callback(self._metrics.close)
             self._has_begun = True
             if self._with_dashboard:
                 self._dashboard = Dashboard(
@@ -190,15 +191,10 @@ class TopicApp:
                     folder=None if self._worker is None else self._worker[0] / "dashboard",
                     example=_example(service.access),
                 )
+                stack.callback(self._dashboard.close)
                 app.mount("/dashboard", self._dashboard)
                 app.add_route("/dashboard", _to_dashboard)
-            try:
-                yield {"timer": timer}
-            finally:
-                self._metrics.close()
-                if self._dashboard is not None:
-                    self._dashboard.close()
-                await service.store.aclose()
+            yield {"timer": timer}
 
     async def _topic(self, request: Request) -> Response:
         # One route for all methods, so that a 405 lists all of them in `Allow`.
@@ -239,6 +235,12 @@ class TopicApp:
             "addresses": ["/topics/NAME", "/live", "/health", "/metrics", "/openapi.json"],
         }
         return JSONResponse(about)
+
+
+def _checked_access(access: object) -> Access:
+    if not isinstance(access, Access):
+        raise TypeError(f"access must be an Access or None, got {safe_repr(access)}")
+    return access
 
 
 async def _to_dashboard(_request: Request) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass, fields
 
 from aiowheel._arguments import safe_repr
@@ -58,7 +58,6 @@ class Limits:
             if not is_int and not (is_float and isinstance(value, float)):
                 kind = "a number of seconds" if is_float else "an int"
                 raise TypeError(f"{field.name} must be {kind}, got {safe_repr(value)}")
-            least = 0 if is_float else 1
-            if not (value >= least and value > 0) or not math.isfinite(value):
+            if not 0 < value <= sys.float_info.max:
                 at_least = "above 0 and finite" if is_float else "at least 1"
-                raise ValueError(f"{field.name} must be {at_least}, got {value!r}")
+                raise ValueError(f"{field.name} must be {at_least}, got {safe_repr(value)}")

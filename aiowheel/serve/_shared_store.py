@@ -97,8 +97,10 @@ class SharedStore:
 
     async def aclose(self) -> None:
         """See `TopicStore`."""
-        await self._publish.drain()
-        await self._stack.aclose()
+        try:
+            await self._publish.drain()
+        finally:  # also if this call is cancelled
+            await self._stack.aclose()
 
     def _end_wait(self, name: str, waiting: asyncio.Future[bool]) -> None:
         if not waiting.cancelled():

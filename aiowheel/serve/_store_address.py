@@ -39,7 +39,9 @@ def topic_store(address: str | None, limits: Limits) -> TopicStore:
     if address.startswith(_POSTGRES):
         return SharedStore(PostgresTopics(address, limits), limits)
     if address.startswith(_REDIS):
-        with suppress(ValueError):
+        try:
             return SharedStore(RedisTopics(address, limits), limits)
+        except ValueError as error:  # its text names the flaw, and never the password
+            raise BadInputError(f"store: {error}") from None
     legal = "sqlite:///PATH, postgresql://USER@HOST/DATABASE or redis://HOST:PORT/DATABASE"
     raise BadInputError(f"store must be {legal}, got {scheme_only(address)}")

@@ -17,14 +17,17 @@ pytest.importorskip("starlette")
 
 from aiowheel.cli import run
 from aiowheel.errors import AiowheelError, BadInputError, StoreUnavailableError
+from aiowheel.purgatory import Purgatory
 from aiowheel.serve import Limits, TopicApp
 from aiowheel.serve import _postgres_topics as postgres_topics
 from aiowheel.serve import _redis_topics as redis_topics
 from aiowheel.serve import _sqlite_topics as sqlite_topics
 from aiowheel.serve._shared_store import SharedStore
+from aiowheel.serve._store_address import topic_store
 from aiowheel.serve._topics import OVERHEAD
+from aiowheel.timer import Timer
 
-from .conftest import Subscriber, started
+from .conftest import Serving, Subscriber, started
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
@@ -690,6 +693,46 @@ async def test_health_and_removal_fail_as_other_operations_do() -> None:
         await store.remove("a")
     with pytest.raises(StoreUnavailableError, match="the store failed: KeyError"):
         await store.totals()
+
+
+@pytest.mark.posix
+async def test_a_service_that_cannot_start_closes_its_store(
+    tmp_path: Path, serving: Serving
+) -> None:
+    """As when the path of a worker's folder is too long for a Unix socket."""
+    app = TopicApp(store=f"sqlite:///{tmp_path / 't.db'}")
+    app.be_worker(tmp_path / ("x" * 120), 1)
+
+    with pytest.raises(BadInputError, match="folder must take a Unix socket"):
+        async with serving(app):
+            pass
+
+    assert list((tmp_path / "t.db-hints").glob("*")) == []
+
+
+async def test_a_close_that_is_cancelled_while_it_drains_closes_the_tables(tmp_path: Path) -> None:
+    """A database that hangs must not keep the threads and the socket of a store."""
+    store: Any = topic_store(f"sqlite:///{tmp_path / 't.db'}", Limits())
+    hangs = asyncio.Event()
+
+    async def append(_messages: object) -> None:
+        hangs.set()
+        await asyncio.Event().wait()
+
+    async with Timer() as timer, Purgatory("topics", timer=timer) as purgatory:
+        await store.open(timer, purgatory)
+        store._tables.append = append
+        publishing = asyncio.create_task(store.publish("a", b"1"))
+        await hangs.wait()
+        closing_store = asyncio.create_task(store.aclose())
+        await asyncio.sleep(0)
+        closing_store.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing_store
+        publishing.cancel()
+        await asyncio.wait([publishing])
+
+    assert list((tmp_path / "t.db-hints").glob("*")) == []
 
 
 class Tables:

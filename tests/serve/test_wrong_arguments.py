@@ -9,6 +9,8 @@ import pytest
 from aiowheel.errors import AiowheelError
 from aiowheel.serve import Access, Limits, TopicApp, serve
 
+from .conftest import Serving
+
 pytestmark = pytest.mark.one_build
 
 
@@ -25,6 +27,22 @@ pytestmark = pytest.mark.one_build
 def test_a_limit_of_the_wrong_type_is_refused(arguments: dict[str, Any], text: str) -> None:
     """A fraction would fail when the service starts, in another class."""
     with pytest.raises(TypeError, match=text):
+        Limits(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"connections": 0}, "connections must be at least 1, got 0"),
+        ({"connections": 10**400}, "connections must be at least 1, got 1000"),
+        ({"kept_seconds": 10**400}, "kept_seconds must be above 0 and finite, got 1000"),
+        ({"heartbeat": float("nan")}, "heartbeat must be above 0 and finite, got nan"),
+        ({"heartbeat": float("inf")}, "heartbeat must be above 0 and finite, got inf"),
+    ],
+)
+def test_a_limit_out_of_range_is_refused(arguments: dict[str, Any], text: str) -> None:
+    """The error is the same for integers beyond the range of floats."""
+    with pytest.raises(ValueError, match=text):
         Limits(**arguments)
 
 
@@ -55,6 +73,20 @@ def test_an_application_names_its_argument(arguments: dict[str, Any], text: str)
     """The call itself raises."""
     with pytest.raises(TypeError, match=text):
         TopicApp(**arguments)
+
+
+async def test_wrong_rules_of_access_change_nothing(serving: Serving) -> None:
+    """The service continues with the earlier rules."""
+    app = TopicApp()
+    earlier = app.access
+    wrong: Any = {"hosts": ["x"]}
+    async with serving(app) as client:
+        with pytest.raises(TypeError, match="access must be an Access or None"):
+            app.access = wrong
+        answer = await client.post("/topics/a", content="1")
+
+    assert answer.status_code == 201
+    assert app.access is earlier
 
 
 @pytest.mark.parametrize(

@@ -282,10 +282,15 @@ async def test_a_server_that_restarts_again_and_again_does_not_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["redis+sentinel://a:secret@127.0.0.1:26379", "redis+cluster://:secret@"]
+    ("address", "text"),
+    [
+        ("redis+sentinel://a:secret@127.0.0.1:26379", "must end with /master"),
+        ("redis+cluster://:secret@", "must name hosts and ports"),
+        ("redis://a:sec/secret@127.0.0.1/0", "%2F in place of a slash in the password"),
+    ],
 )
-def test_a_bad_address_is_refused(address: str) -> None:
-    """The error does not contain the password of the address."""
-    with pytest.raises(BadInputError, match="store must be sqlite:///PATH") as refused:
+def test_a_bad_address_is_refused(address: str, text: str) -> None:
+    """The error names the flaw, and does not contain the password of the address."""
+    with pytest.raises(BadInputError, match=text) as refused:
         TopicApp(store=address)
     assert "secret" not in str(refused.value)
