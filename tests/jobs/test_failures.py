@@ -104,6 +104,7 @@ DAMAGED = "damaged, and with it the checkpoint"
         ("[PATH_NOT_FOUND] Path does not exist: x. SQLSTATE: 42K03\n\n", AiowheelError, "Path"),
         ("Relative path in absolute URI: .12:30.crc", AiowheelError, "a colon in its name"),
         (GZIP, BadInputError, "/in/a b.csv.gz: cannot be read: Unexpected end of input stream"),
+        (GZIP.replace("file:///", "s3a://b/"), BadInputError, "s3a://b/in/a b.csv.gz: cannot be "),
         ("", AiowheelError, "no reason given"),
     ],
 )

@@ -6,7 +6,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
-from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from aiowheel._printable import is_unicode
 from aiowheel.jobs.idle.batch import FoundIdle, column_named
 from aiowheel.jobs.spark.sources import NO_FILE_SKIPPED
+from aiowheel.jobs.spark.uris import file_name
 from aiowheel.readers import Format, Piece, Reject, Tally, TimedRows, raw_text
 from aiowheel.readers._inputs import HIDDEN
 
@@ -131,7 +131,7 @@ class ParquetTouches:
             yield
         except Exception as error:
             match = _UNREADABLE.search(str(error))
-            file = unquote(urlparse(match[1]).path) if match else ""
+            file = file_name(match[1]) if match else ""
             if file in self.names:
                 piece = Piece(self.names[file], Path(file), Format.PARQUET)
                 for _ in rows.by_the_same_rules(piece, None).batches():
@@ -152,7 +152,7 @@ class ParquetTouches:
             yield Reject(self._name_of(row["source"]), row["line"], row["reason"], raw, used=False)
 
     def _name_of(self, source: str) -> str:
-        return self.names[unquote(urlparse(source).path)]
+        return self.names[file_name(source)]
 
 
 def _columns(path: Path, key: str, time: str) -> StructType:

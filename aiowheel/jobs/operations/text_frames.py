@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
 from aiowheel.jobs.operations.files import parse_event, parse_operation
 from aiowheel.jobs.operations.rows import Row, rows_of_lines
 from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS, Flaw
+from aiowheel.jobs.spark.uris import file_name
 from aiowheel.readers import Format
 from aiowheel.rules import Event, Operation
 
@@ -77,8 +77,7 @@ def _checked(
     checked = CHECKED_OPERATIONS if schema is OPERATIONS else CHECKED_EVENTS
     nothing = (None,) * (len(checked) - len(_CHECKED))
     for (url, start), part in groupby(_lines(batches), itemgetter(0, 1)):
-        parts = urlsplit(url)
-        source = unquote(parts.path if parts.scheme in {"", "file"} else url)
+        source = file_name(url)
         lines = (line.decode(errors="surrogateescape") for _, _, line in part)
         for row, raw in rows_of_lines(source, lines, form, schema, from_start=start == 0):
             parsed = row if isinstance(row, Flaw) else parse(row)

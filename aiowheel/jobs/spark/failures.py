@@ -10,9 +10,9 @@ import re
 import sys
 import traceback
 from collections.abc import Generator
-from urllib.parse import unquote, urlsplit
 
 from aiowheel.errors import AiowheelError, BadInputError
+from aiowheel.jobs.spark.uris import file_name
 
 # Errors that this package raised in a Python worker arrive as text.
 _OURS = re.compile(r"^(?:\w+\.)*errors\.(BadInputError|AiowheelError): (.+)$", re.MULTILINE)
@@ -104,7 +104,7 @@ def explain_failure(error: BaseException) -> AiowheelError:
         return AiowheelError(f"{place}: damaged, and with it the checkpoint")
     if files := _FILE.findall(text):
         reason = " ".join(_reason(text).split())[:_LONGEST]
-        return BadInputError(f"{unquote(urlsplit(files[0]).path)}: cannot be read: {reason}")
+        return BadInputError(f"{file_name(files[0])}: cannot be read: {reason}")
     if isinstance(error, ConnectionError) or "Py4JNetworkError" in type(error).__name__:
         return AiowheelError("Spark's Java process ended unexpectedly (--verbose shows its log)")
     return AiowheelError(f"Spark failed: {_reason(text)[:_LONGEST]} (--verbose shows the rest)")

@@ -10,12 +10,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import SparkSession
 
 from aiowheel.errors import AiowheelError
 from aiowheel.jobs.spark.hadoop import exists
+from aiowheel.jobs.spark.uris import file_name
 
 
 def refuse_missing_files(spark: SparkSession, checkpoint: Path, batch_id: int) -> set[str]:
@@ -89,7 +89,7 @@ def _name_of(log: Path, entry: dict[str, Any]) -> str:
     address = entry.get("path")
     if not isinstance(address, str):
         raise _damaged(log)
-    return unquote(urlsplit(address).path if urlsplit(address).scheme == "file" else address)
+    return file_name(address)
 
 
 def _lines(file: Path) -> list[str]:

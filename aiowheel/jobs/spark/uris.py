@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from aiowheel._printable import scheme_only
 from aiowheel.errors import BadInputError
@@ -84,6 +85,12 @@ def spark_path(path: str | os.PathLike[str]) -> str:
 
 def _escaped(path: str) -> str:
     return _GLOB.sub(r"\\\g<0>", path)
+
+
+def file_name(url: str) -> str:
+    """Return the file that Spark names by a URL: a path if it is local, otherwise the URL."""
+    parts = urlsplit(url)
+    return unquote(parts.path if parts.scheme in {"", "file"} else url)
 
 
 def local_path(uri: str) -> Path | None:
