@@ -93,10 +93,15 @@ def run_worker(
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket(fileno=each)) for each in setup.sockets]
         try:
-            work(sockets, channel, lambda: channel.sendall(_READY))
+            work(sockets, channel, lambda: _report(channel, _READY))
         except AiowheelError as error:  # the parent reports it
-            channel.sendall(_FAILED + str(error).encode()[:_MOST_REPORTED])
+            _report(channel, _FAILED + str(error).encode()[:_MOST_REPORTED])
     channel.detach()  # stays open: the end of the stream shows the parent the end of the process
+
+
+def _report(channel: socket, text: bytes) -> None:
+    with contextlib.suppress(ConnectionError):  # the parent was killed: the worker stops
+        channel.sendall(text)
 
 
 def _signals() -> set[signal.Signals]:

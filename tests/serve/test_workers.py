@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from aiowheel.client import TopicClient
 from aiowheel.errors import AiowheelError
 from aiowheel.serve import Limits, TopicApp
 from aiowheel.serve._server import TopicServer, _config
-from aiowheel.serve._workers import Workers
+from aiowheel.serve._workers import Workers, WorkerSetup
 
 from .conftest import Process, made_certificate, process
 
@@ -678,3 +679,26 @@ async def test_a_worker_ends_whose_parent_was_killed_with_a_report_unread() -> N
 
     assert server.should_exit
     channel.close()
+
+
+@pytest.mark.parametrize("store", ["topics.db", "missing/topics.db"])
+def test_a_worker_whose_parent_was_killed_at_its_start_prints_nothing(
+    tmp_path: Path, store: str
+) -> None:
+    """The worker can report neither that it serves nor that its store cannot be used."""
+    channel, parent = socket.socketpair()
+    parent.close()
+    arguments = ["--workers", "2", "--store", f"sqlite:///{tmp_path}/{store}"]
+    with channel, socket.create_server(("127.0.0.1", 0)) as listener:
+        setup = WorkerSetup(1, channel.fileno(), [listener.fileno()], str(tmp_path / "workers"))
+        ended = subprocess.run(
+            [sys.executable, "-m", "aiowheel", "serve", *arguments],
+            env={**os.environ, "AIOWHEEL_WORKER": json.dumps(asdict(setup))},
+            pass_fds=(channel.fileno(), listener.fileno()),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
