@@ -91,6 +91,26 @@ def checked_seconds(name: str, delay: object, least: float, most: float) -> floa
     return seconds
 
 
+def checked_span(name: str, delay: object, least: i64) -> i64:
+    """Return an argument in seconds as nanoseconds, if it is at least *least* of them and finite.
+
+    Args:
+        name: The argument's name, for the error.
+        delay: As for `delay_to_ns`.
+        least: 0 or 1.
+
+    Raises:
+        TypeError: As for `delay_to_ns`.
+        ValueError: *delay* is out of range, or NaN.
+    """
+    ns = delay_to_ns(name, delay)
+    if not least <= ns < FOREVER:
+        shortest = "1e-9" if least else "0"
+        limits = f"from {shortest} to 2.3e9 seconds, which are 73 years"
+        raise ValueError(f"{name} must be {limits}, got {safe_repr(delay)}")
+    return ns
+
+
 def clock_to_ns(seconds: float) -> i64:
     """Convert a clock reading to nanoseconds, rounded as deadlines are."""
     return i64(seconds * 1e9 + 0.5) if seconds >= 0.0 else -i64(0.5 - seconds * 1e9)

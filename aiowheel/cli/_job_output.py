@@ -44,13 +44,12 @@ def job_session(
     """
     from aiowheel.jobs.report.trace_check import check_trace
 
+    uris = () if trace is None else (trace,)
     if out is not None:
         check_folder(out)
-        if trace is not None:
-            check_apart([trace], {"--out": str(out)}, are_replaced=False)
+        check_apart(uris, {"--out": str(out)}, are_replaced=False)
     if trace is not None and (folder := local_path(trace)) is not None:
         check_trace(folder)
-    uris = () if trace is None else (trace,)
     name = f"aiowheel {command}"
     with Progress() as progress:
         progress.show(f"{command}: starting Spark")

@@ -939,8 +939,7 @@ class Purgatory(OperationOwner):
         # With drain="wait", the inbox stays open until here: threads may complete operations.
         self._close_inbox()
         text = f"{self!r} was closed"
-        pending = self._operations()
-        while pending:
+        while pending := self._operations():
             for operation in pending:
                 if operation._outcome is not _PENDING:  # an earlier on_complete may have ended it
                     continue
@@ -950,7 +949,6 @@ class Purgatory(OperationOwner):
                     self.end(operation, _EXPIRED, None)
                 else:  # each gets its own error, because raising changes context and traceback
                     self.end(operation, _CANCELLED, PurgatoryClosedError(text))
-            pending = self._operations()
         if self._unpurged() > 0:
             self._purge()  # no later check will find these links
 

@@ -12,10 +12,10 @@ from typing import cast
 
 from mypy_extensions import i64, mypyc_attr
 
-from aiowheel._arguments import refuse_unhashable, safe_repr
+from aiowheel._arguments import refuse_unhashable
 from aiowheel._callbacks import START_A_TASK, plain_callback, refuse_coroutine
 from aiowheel._types import Delay
-from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
+from aiowheel._units import checked_span, ns_to_seconds
 from aiowheel.errors import IdleDetectorClosedError
 from aiowheel.timer._driver import Driver, TimerTask
 from aiowheel.timer._shared import chosen_timer
@@ -55,12 +55,7 @@ class IdleKeys:
     _alarms: dict[object, IdleAlarm] | None = None
 
     def __init__(self, timeout: Delay, on_idle: object, *, timer: object = None) -> None:
-        self._timeout_ns: i64 = delay_to_ns("timeout", timeout)
-        if not 0 < self._timeout_ns < FOREVER:
-            raise ValueError(
-                "timeout must be from 1e-9 to 2.3e9 seconds, which are 73 years, "
-                f"got {safe_repr(timeout)}"
-            )
+        self._timeout_ns: i64 = checked_span("timeout", timeout, 1)
         self._on_idle: Callable[..., object] = plain_callback("on_idle", on_idle, START_A_TASK)
         self._context: Context = copy_context()
         # The detector does not store the timer: pending alarms refer to the detector, and would

@@ -345,10 +345,10 @@ class SharedCounters:
         """
         for earlier in self._repairs:
             earlier.cancel()
-        loop = asyncio.get_running_loop()
+        loop, epoch = asyncio.get_running_loop(), self._open().epoch
         if lost:
-            self._recent.add(self._open().epoch, lost, loop.time())
-        task = loop.create_task(self._publish_again(self._open().epoch))
+            self._recent.add(epoch, lost, loop.time())
+        task = loop.create_task(self._publish_again(epoch))
         self._repairs.add(task)
         task.add_done_callback(self._repairs.discard)
 

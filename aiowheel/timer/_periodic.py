@@ -14,7 +14,7 @@ from mypy_extensions import i64
 from aiowheel._arguments import checked_bool, checked_choice, safe_repr
 from aiowheel._callbacks import called_or_awaited
 from aiowheel._types import Switch
-from aiowheel._units import FOREVER, delay_to_ns, ns_to_seconds
+from aiowheel._units import checked_span, delay_to_ns, ns_to_seconds
 from aiowheel.timer._driver import Driver, TimerTask
 from aiowheel.timer._periodic_tasks import PeriodicTasks
 
@@ -40,22 +40,13 @@ class Schedule:
     def __init__(
         self, driver: Driver, period: object, missed: object, jitter: object, first: object
     ) -> None:
-        self._period: i64 = delay_to_ns("period", period)
-        if not 0 < self._period < FOREVER:
-            raise ValueError(
-                "period must be from 1e-9 to 2.3e9 seconds, which are 73 years, "
-                f"got {safe_repr(period)}"
-            )
+        self._period: i64 = checked_span("period", period, 1)
         self._jitter: i64 = delay_to_ns("jitter", jitter)
         if not 0 <= self._jitter <= self._period:
             raise ValueError(
                 f"jitter must be from 0 to the period {safe_repr(period)}, got {safe_repr(jitter)}"
             )
-        first_ns = self._period if first is None else delay_to_ns("first", first)
-        if not 0 <= first_ns < FOREVER:
-            raise ValueError(
-                f"first must be from 0 to 2.3e9 seconds, which are 73 years, got {safe_repr(first)}"
-            )
+        first_ns = self._period if first is None else checked_span("first", first, 0)
         self._missed: i64 = _WAYS[checked_choice("missed", missed, _WAYS)]
         self._tolerance: i64 = max(_TOLERANCE_NS, driver.wheel.tick)
         self._set_next(driver.deadline_after(first_ns))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from aiowheel import ManualTimer, Outcome, Purgatory, PurgatoryFullError
 from aiowheel._types import Mode
 from aiowheel.purgatory._counters import Counter, ThresholdOperation
+from tests._keys import HookedKey
 
 pytestmark = pytest.mark.both_loops
 
@@ -543,22 +544,6 @@ async def test_a_refused_wait_counts_its_counters_anew(timer: ManualTimer) -> No
     assert purgatory.advance("b", 1) == 1
 
 
-class RunningKey:
-    """A key whose hash runs a hook once."""
-
-    def __init__(self) -> None:
-        self.hook: Callable[[], object] | None = None
-        self.after = 0  # calls of the hash before that
-
-    def __hash__(self) -> int:
-        if self.hook is not None:
-            self.after -= 1
-            if self.after < 0:
-                hook, self.hook = self.hook, None
-                hook()
-        return 7
-
-
 LINKING = 1  # `wait_until` hashes each key once to look at its value, and then to add the waiter
 
 
@@ -567,7 +552,7 @@ async def test_the_hash_of_a_key_may_end_a_wait(
     purgatory: Purgatory, timer: ManualTimer, how: str
 ) -> None:
     """A wait that ends before it is linked to all its keys leaves no trace."""
-    key = RunningKey()
+    key = HookedKey()
 
     def end() -> None:
         if how == "advance":
@@ -593,7 +578,7 @@ async def test_the_hash_of_a_key_may_raise_its_counter(
     purgatory: Purgatory, timer: ManualTimer
 ) -> None:
     """A value that arrives between the look at a counter and the link is not missed."""
-    key = RunningKey()
+    key = HookedKey()
     key.after, thresholds = LINKING, {"a": 1, key: 1}
     key.hook = lambda: (purgatory.advance("a", 1), purgatory.advance(key, 1))
 
@@ -605,7 +590,7 @@ async def test_the_hash_of_a_key_may_raise_its_counter(
 
 async def test_the_hash_of_a_key_may_wait_for_the_same_key(purgatory: Purgatory) -> None:
     """Both waiters get the one counter of the key."""
-    key = RunningKey()
+    key = HookedKey()
     inner: list[Awaitable[bool]] = []
     key.after, thresholds = LINKING + 1, {key: 1}
     key.hook = lambda: inner.append(purgatory.wait_until({key: 1}, 30))
@@ -625,7 +610,7 @@ async def test_the_hash_of_a_key_may_wait_while_its_counter_is_dropped(
     purgatory: Purgatory, how: str, look_ups: int
 ) -> None:
     """The new waiter is found, whichever look-up of the key runs it."""
-    key = RunningKey()
+    key = HookedKey()
     inner: list[Awaitable[bool]] = []
     if how == "cancel":
         purgatory.wait_until({key: 1}, 30)
@@ -651,7 +636,7 @@ async def test_the_hash_of_a_key_may_raise_its_counter_while_that_is_dropped(
     purgatory: Purgatory, look_ups: int
 ) -> None:
     """The last waiter leaves the counter, which nevertheless keeps the new value."""
-    key = RunningKey()
+    key = HookedKey()
     purgatory.wait_until({key: 1}, 30)
     (waiting,) = purgatory.pending()
     key.after = look_ups
@@ -669,7 +654,7 @@ async def test_an_interrupted_hash_of_a_key_leaves_no_trace(
     purgatory: Purgatory, timer: ManualTimer
 ) -> None:
     """The wait has ended already, and the key is interrupted."""
-    key = RunningKey()
+    key = HookedKey()
 
     def end_and_interrupt() -> None:
         next(purgatory.pending("a")).cancel()

@@ -25,6 +25,7 @@ from aiowheel import (
     TimerClosedError,
 )
 from aiowheel._types import Delay
+from tests._keys import HookedKey
 
 UNHASHABLE = cast(Hashable, ["k"])
 
@@ -645,21 +646,6 @@ def test_an_end_after_the_loop_that_waits_was_closed() -> None:
 
     waiting.close()
     assert (gate.outcome, ended.is_set(), called) == (Outcome.COMPLETED, True, [])
-
-
-class HookedKey:
-    """A key whose hash runs a hook once."""
-
-    hook: Callable[[], object] | None = None
-    after = 0  # calls of the hash before that
-
-    def __hash__(self) -> int:
-        if self.hook is not None:
-            self.after -= 1
-            if self.after < 0:
-                hook, self.hook = self.hook, None
-                hook()
-        return 1
 
 
 @pytest.mark.parametrize("slow", ["condition", "hash"])

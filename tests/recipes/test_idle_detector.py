@@ -26,7 +26,7 @@ from aiowheel import (
 )
 from aiowheel._types import Delay
 from aiowheel.recipes._idle_trace import idle_events
-from tests._keys import RenamedKey
+from tests._keys import HookedKey, RenamedKey
 
 
 def test_a_silent_key_is_idle_once_and_forgotten() -> None:
@@ -544,21 +544,6 @@ class UnstableKey:
     def __hash__(self) -> int:
         if self.broken:
             raise ValueError("not to be hashed")
-        return 1
-
-
-class HookedKey:
-    """A key whose hash runs a hook once."""
-
-    hook: Callable[[], object] | None = None
-    after = 0  # calls of the hash before that
-
-    def __hash__(self) -> int:
-        if self.hook is not None:
-            self.after -= 1
-            if self.after < 0:
-                hook, self.hook = self.hook, None
-                hook()
         return 1
 
 

@@ -114,6 +114,15 @@ def test_a_hangup_renews_certificate_and_tokens(tmp_path: Path) -> None:
             assert late.get(f"{url}/topics/a?timeout=0").json()["version"] == 4
 
 
+def renew(tokens: Path, server: Process) -> None:
+    """Write another token into the file, and return once the service accepts it."""
+    tokens.write_text(NEW)
+    server.process.send_signal(signal.SIGHUP)
+    with httpx.Client(timeout=60, headers={"Authorization": f"Bearer {NEW}"}) as client:
+        while client.post(f"{server.url}/topics/a", content="x").status_code == 401:
+            time.sleep(0.01)
+
+
 @pytest.mark.posix
 def test_the_service_continues_if_the_reader_of_its_notices_ends(tmp_path: Path) -> None:
     """A reload, or the death of a worker, is then not reported."""
@@ -122,12 +131,7 @@ def test_the_service_continues_if_the_reader_of_its_notices_ends(tmp_path: Path)
     with process("--token", f"@{tokens}") as server:
         assert server.process.stderr is not None
         server.process.stderr.close()
-        tokens.write_text(NEW)
-        server.process.send_signal(signal.SIGHUP)
-        headers = {"Authorization": f"Bearer {NEW}"}
-        with httpx.Client(timeout=60, headers=headers) as client:
-            while client.post(f"{server.url}/topics/a", content="x").status_code == 401:
-                time.sleep(0.01)
+        renew(tokens, server)
         server.process.terminate()
 
         assert server.process.wait(60) == 0
@@ -145,12 +149,7 @@ def test_the_service_continues_if_the_disk_of_its_log_is_full(workers: int, tmp_
         Path("/dev/full").open("w", encoding="utf-8") as full,
         process("--token", f"@{tokens}", *store, stderr=full) as server,
     ):
-        tokens.write_text(NEW)
-        server.process.send_signal(signal.SIGHUP)
-        headers = {"Authorization": f"Bearer {NEW}"}
-        with httpx.Client(timeout=60, headers=headers) as client:
-            while client.post(f"{server.url}/topics/a", content="x").status_code == 401:
-                time.sleep(0.01)
+        renew(tokens, server)
         server.process.terminate()
         server.process.wait(60)
 

@@ -205,7 +205,9 @@ class _Play:
     def run(self) -> BaseException | None:
         """Run to the end; return the error that broke a rule, or None."""
         runner = asyncio.Runner(loop_factory=lambda: self.loop)
-        error = _error_of(self._begin) or _error_of(lambda: runner.run(self._play()))
+        error = _error_of(self._begin)
+        if error is None:
+            error = _error_of(lambda: runner.run(self._play()))
         if error is not None:
             self.trace.note(f"failed {type(error).__name__}")
             self.loop.idle = list  # the rules need not hold while the failed run is closed
