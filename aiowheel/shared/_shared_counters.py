@@ -62,7 +62,7 @@ class SharedCounters:
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: A duration is out of range.
+        ValueError: A duration is out of range; the longest is 1e9 seconds.
     """
 
     def __init__(
