@@ -292,8 +292,8 @@ def test_damaged_settings_are_reported(tmp_path: Path, text: str) -> None:
         Checkpoint(tmp_path).job()
 
 
-def test_settings_missing_in_older_releases_are_accepted(tmp_path: Path) -> None:
-    """Streams of older releases can continue."""
+def test_settings_that_the_stream_did_not_store_are_accepted(tmp_path: Path) -> None:
+    """A stream can continue if a later release stores more settings."""
     checkpoint = Checkpoint(tmp_path)
     checkpoint.open({"job": "idle", "timeout": 30})
 

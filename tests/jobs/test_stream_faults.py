@@ -237,18 +237,6 @@ def test_a_purgatory_stream_finishes_an_interrupted_end(
     assert [row["id"] for row in waiting["operations"]] == ["never"]
 
 
-def test_an_end_started_by_an_older_release_is_refused(tmp_path: Path) -> None:
-    """The older release did not record whether all input was processed."""
-    checkpoint = Checkpoint(tmp_path)
-    checkpoint.open({"job": "idle"})
-    checkpoint.send_flush()
-
-    with pytest.raises(BadInputError, match="an older release was interrupted while it ended"):
-        checkpoint.open({"job": "idle"})
-    checkpoint.begin_end()
-    checkpoint.open({"job": "idle"})
-
-
 @pytest.mark.thorough
 @pytest.mark.spark
 @pytest.mark.slow

@@ -50,7 +50,7 @@ class Checkpoint:
         """
         theirs = _settings_in(self._settings) if self._settings.exists() else {}
         for name, value in settings.items():
-            if name in theirs and theirs[name] != value:  # an older release stored fewer settings
+            if name in theirs and theirs[name] != value:
                 of = f" {settings['unit']}" if name in _IN_UNITS and "unit" in settings else ""
                 raise BadInputError(
                     f"{self.folder}: was made with {name} {theirs[name]}{of}, not {value}{of}: "
@@ -63,11 +63,6 @@ class Checkpoint:
             raise BadInputError(
                 f"{self.folder}: this stream has been flushed: choose another --checkpoint and "
                 "--out for what came later"
-            )
-        if self._flush_files() and not self.end_begun():
-            raise BadInputError(
-                f"{self.folder}: an older release was interrupted while it ended this stream: "
-                "finish with that release, or begin again with another --checkpoint and --out"
             )
 
     def job(self) -> str | None:
