@@ -92,9 +92,8 @@ class TableOptions:
     def bounds_of_stream(self, timeout: int) -> tuple[int | None, int]:
         """Return the latest accepted time, None for a day from now, and its upper limit."""
         from aiowheel.jobs.idle.processor import LATEST_SECOND
-        from aiowheel.jobs.operations.schemas import per_second
 
-        limit = min(LATEST_TIME - timeout, LATEST_SECOND * per_second(self.unit))
+        limit = min(LATEST_TIME - timeout, LATEST_SECOND * self.unit.per_second)
         return None if self.latest is None else self._latest(limit), limit
 
     def refuse_columns(self, why: str) -> None:

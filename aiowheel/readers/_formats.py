@@ -43,6 +43,11 @@ class Unit(StrEnum):
         """The number of decimal digits of a second that the unit can hold."""
         return {"s": 0, "ms": 3, "us": 6, "ns": 9}[self.value]
 
+    @property
+    def per_second(self) -> int:
+        """The number of units in a second."""
+        return int(10**self.digits)
+
 
 _ROTATED = re.compile(r"(?:\.gz|[-._][0-9][0-9-]*)+\Z")
 _SUFFIXES = {

@@ -90,7 +90,7 @@ def duration_in_unit(seconds: float, unit: Unit | str) -> int:
         raise TypeError(f"timeout must be a number of seconds above 0, got {seconds}")
     if not (math.isfinite(seconds) and seconds > 0):
         raise ValueError(f"timeout must be a number of seconds above 0, got {seconds}")
-    exact = Fraction(Decimal(str(seconds))) * 10**unit.digits  # numpy puts its name into the repr
+    exact = Fraction(Decimal(str(seconds))) * unit.per_second  # numpy puts its name into the repr
     if exact.denominator != 1:
         raise ValueError(
             f"timeout must be a whole number of {unit}, got {seconds:g} s: choose a finer --unit"

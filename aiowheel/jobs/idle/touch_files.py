@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aiowheel.errors import AiowheelError
-from aiowheel.jobs.operations.schemas import per_second
 from aiowheel.jobs.spark.packs import PACK, PACK_DDL, packs_of
 from aiowheel.readers import (
     Format,
@@ -117,7 +116,7 @@ class TouchFiles:
     def _latest_now(self) -> int:
         if self.latest is not None:
             return self.latest
-        return int(clock.time() + _DAY_SECONDS) * per_second(self.unit)
+        return int(clock.time() + _DAY_SECONDS) * self.unit.per_second
 
 
 class _RejectsFile:

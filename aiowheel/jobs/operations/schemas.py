@@ -11,8 +11,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from aiowheel.readers import Unit
-
 #: One row per operation. `thresholds` has one value for each key, null for "any event", and may be
 #: null as a whole; a null `mode` means "any", a null `deadline` means never.
 OPERATIONS: Final = pa.schema(
@@ -75,8 +73,3 @@ class Flaw(StrEnum):
     KEY = "key is empty"
     TIME = "time is no time from 0 to 2**61-1"
     AHEAD = "lies too far in the future"
-
-
-def per_second(unit: Unit) -> int:
-    """Return the number of *unit* in a second."""
-    return int(10**unit.digits)

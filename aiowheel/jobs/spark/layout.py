@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.jobs.operations.schemas import per_second
 from aiowheel.jobs.spark.session import changed_settings
 from aiowheel.readers import Unit
 
@@ -39,7 +38,7 @@ class RowTime(NamedTuple):
     @property
     def day(self) -> Column:
         """The date in UTC; the last day of 9999 for later times."""
-        units = F.lit(_DAY_SECONDS * per_second(self.unit)).cast("bigint")
+        units = F.lit(_DAY_SECONDS * self.unit.per_second).cast("bigint")
         days = F.call_function("div", F.col(self.column), units)
         return F.date_from_unix_date(F.least(days, F.lit(_LAST_DAY)).cast("int"))
 

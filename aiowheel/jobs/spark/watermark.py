@@ -17,7 +17,6 @@ import pandas as pd
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.jobs.operations.schemas import per_second
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.sources import BINARY_FILES_DDL
 from aiowheel.jobs.spark.uris import spark_path
@@ -39,7 +38,7 @@ def timestamp(column: str, unit: Unit) -> Column:
     if unit is Unit.NS:
         micros = F.call_function("div", time + F.lit(999), F.lit(1_000).cast("bigint"))
     else:
-        micros = time * F.lit(1_000_000 // per_second(unit))
+        micros = time * F.lit(1_000_000 // unit.per_second)
     return F.timestamp_micros(micros + F.lit(_SHIFT_US))
 
 
@@ -51,7 +50,7 @@ def timestamps(times: list[int], unit: Unit) -> Any:
     if unit is Unit.NS:
         micros = [-(-time // 1_000) + _SHIFT_US for time in times]
     else:
-        scale = 1_000_000 // per_second(unit)
+        scale = 1_000_000 // unit.per_second
         micros = [time * scale + _SHIFT_US for time in times]
     return pd.DatetimeIndex(np.array(micros, dtype="datetime64[us]")).tz_localize("UTC")
 
@@ -78,7 +77,7 @@ def frontier(watermark_ms: int, unit: Unit) -> int:
     """
     if watermark_ms > _FLUSHED_MS:
         return NEVER - 1
-    return (watermark_ms - 1) * per_second(unit) // 1_000
+    return (watermark_ms - 1) * unit.per_second // 1_000
 
 
 def watermark_at(time: int, unit: Unit) -> int:
@@ -86,7 +85,7 @@ def watermark_at(time: int, unit: Unit) -> int:
 
     At most the watermark of a flush, which settles the whole trace.
     """
-    return min(-(-time * 1_000 // per_second(unit)) + 1, _FLUSHED_MS + 1)
+    return min(-(-time * 1_000 // unit.per_second) + 1, _FLUSHED_MS + 1)
 
 
 def latest_now(unit: Unit, ahead_ms: int) -> Column:
@@ -95,5 +94,5 @@ def latest_now(unit: Unit, ahead_ms: int) -> Column:
     Now is the start of the micro-batch, so that a repeated batch uses the same limit.
     """
     now_ms = F.unix_millis(F.current_timestamp()) + F.lit(ahead_ms)
-    second = F.lit(per_second(unit)).cast("bigint")
+    second = F.lit(unit.per_second).cast("bigint")
     return (F.call_function("div", now_ms, F.lit(1_000)) + 1) * second - 1
