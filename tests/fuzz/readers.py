@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.rows import Row, json_text, parquet_files, rows_of, rows_of_lines
-from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS, Flaw
+from aiowheel.jobs.schemas import EVENTS, OPERATIONS, Flaw
 from aiowheel.readers import (
     LATEST_TIME,
     Format,

@@ -102,7 +102,7 @@ def assert_nothing_lost(report: Mapping[str, Any], out: Path, rows: int) -> None
 
     Each row is an operation, an event or a reject; each operation has an outcome or is pending.
     """
-    from aiowheel.jobs.operations.schemas import OUTCOMES, REJECTS
+    from aiowheel.jobs.schemas import OUTCOMES, REJECTS
     from aiowheel.jobs.spark.sinks import read_folder
 
     outcomes = read_folder(out / "outcomes", OUTCOMES).num_rows

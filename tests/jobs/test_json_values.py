@@ -12,7 +12,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.one_build]
 
 def test_half_a_character_is_no_text(spark: "SparkSession") -> None:
     """Spark would replace it by a question mark, and so give two keys the same name."""
-    from aiowheel.jobs.spark.values import TOUCHES, parse_json
+    from aiowheel.jobs.schemas import TOUCHES
+    from aiowheel.jobs.spark.values import parse_json
 
     good = {
         r"\u00e9": "\u00e9",

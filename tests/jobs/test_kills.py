@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aiowheel.jobs.operations.schemas import OUTCOMES
+from aiowheel.jobs.schemas import OUTCOMES
 from aiowheel.rules import NO_VALUE, Ending, Event
 
 from . import kills

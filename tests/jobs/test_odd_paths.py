@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from aiowheel.cli import run
 from aiowheel.jobs.operations.batch import run_purgatory
 from aiowheel.jobs.operations.files import write_events, write_operations
-from aiowheel.jobs.operations.schemas import OUTCOMES
 from aiowheel.jobs.report.job import read_trace_frame
+from aiowheel.jobs.schemas import OUTCOMES
 from aiowheel.jobs.spark.sinks import read_folder
 from aiowheel.jobs.spark.uris import spark_path
 from aiowheel.rules import NEVER, NO_VALUE, Event, Operation

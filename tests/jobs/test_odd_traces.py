@@ -16,7 +16,7 @@ from aiowheel.cli import run
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.files import Rejects, read_events, read_operations, write_rejects
 from aiowheel.jobs.operations.in_process import run_replay
-from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS, OUTCOMES, REJECTS
+from aiowheel.jobs.schemas import EVENTS, OPERATIONS, OUTCOMES, REJECTS
 from aiowheel.readers import Format
 
 from .conftest import assert_nothing_lost

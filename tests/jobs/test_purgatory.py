@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import pytest
 
 from aiowheel.jobs.operations.files import write_events, write_operations
-from aiowheel.jobs.operations.schemas import OUTCOMES
 from aiowheel.jobs.operations.shard import Shard
+from aiowheel.jobs.schemas import OUTCOMES
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.readers import Unit
 from aiowheel.rules import NEVER, NO_VALUE, Ending, Event, Operation

@@ -16,8 +16,8 @@ from aiowheel.cli import run
 from aiowheel.cli._job_output import print_result
 from aiowheel.cli._purgatory_stream import _formats
 from aiowheel.errors import BadInputError
-from aiowheel.jobs.operations.schemas import Flaw
 from aiowheel.jobs.operations.shard import Shard
+from aiowheel.jobs.schemas import Flaw
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.readers import Format
 

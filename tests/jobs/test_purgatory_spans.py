@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import pytest
 
 from aiowheel.jobs.operations.files import write_events, write_operations
-from aiowheel.jobs.operations.schemas import OUTCOMES
 from aiowheel.jobs.operations.shard import Shard
+from aiowheel.jobs.schemas import OUTCOMES
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.readers import Inputs, Unit
 from aiowheel.rules import EXPIRED, NEVER, NO_VALUE, Ending, Event, Operation

@@ -26,10 +26,10 @@ import pyarrow.parquet as pq
 from aiowheel.jobs.idle.stream import IdleStream, read_idle_events
 from aiowheel.jobs.idle.touch_files import TouchFiles
 from aiowheel.jobs.operations.files import write_events, write_operations
-from aiowheel.jobs.operations.schemas import OUTCOMES
 from aiowheel.jobs.operations.shard_state import count_in_state
 from aiowheel.jobs.operations.stages import STATE_NAME, TAKEN_COUNTS
 from aiowheel.jobs.operations.stream import PurgatoryStream, Written
+from aiowheel.jobs.schemas import OUTCOMES
 from aiowheel.jobs.spark import query
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.sinks import read_batches

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from aiowheel.jobs.operations.schemas import OUTCOMES
+from aiowheel.jobs.schemas import OUTCOMES
 from aiowheel.jobs.spark.java import find_java, spark_java_home
 
 from .test_cluster import CONF, PATIENCE, QUICK_JAVA, standalone

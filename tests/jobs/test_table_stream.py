@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 
 from aiowheel.jobs.idle.stream import read_idle_events
 from aiowheel.jobs.idle.table_stream import IdleTableStream
-from aiowheel.jobs.operations.schemas import REJECTS
+from aiowheel.jobs.schemas import REJECTS
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.sinks import read_batches
 from aiowheel.jobs.spark.sources import Source

@@ -19,7 +19,7 @@ from aiowheel.jobs.operations.files import (
     write_events,
     write_operations,
 )
-from aiowheel.jobs.operations.schemas import EVENTS, LATEST, OPERATIONS, Flaw
+from aiowheel.jobs.schemas import EVENTS, LATEST, OPERATIONS, Flaw
 from aiowheel.readers import Format
 from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
 

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from aiowheel.jobs.operations.schemas import Flaw
 from aiowheel.jobs.operations.shard import Shard
+from aiowheel.jobs.schemas import Flaw
 from aiowheel.jobs.spark.failures import is_passing
 from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
 from aiowheel.trace import TRACE_SCHEMA
@@ -508,7 +508,7 @@ def far_east(spark: "SparkSession") -> Iterator[None]:
 def test_streams_of_operations_end_as_in_a_purgatory(spark: "SparkSession", tmp_path: Path) -> None:
     """Each outcome comes once, in a query of the caller; rows far ahead are rejected."""
     from aiowheel.jobs import settle_operations
-    from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS
+    from aiowheel.jobs.schemas import EVENTS, OPERATIONS
     from aiowheel.jobs.spark.progress import batch_counts
     from aiowheel.jobs.spark.values import ddl
 

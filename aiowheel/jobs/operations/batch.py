@@ -21,8 +21,8 @@ from aiowheel.jobs.operations.first_events import trace_size
 from aiowheel.jobs.operations.frames import read_events, read_operations, rejects, sound
 from aiowheel.jobs.operations.results import PurgatoryResult, results_beside
 from aiowheel.jobs.operations.rows import parquet_files
-from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS
 from aiowheel.jobs.operations.transform import endings, mean_wait
+from aiowheel.jobs.schemas import EVENTS, OPERATIONS
 from aiowheel.jobs.spark.session import changed_settings
 from aiowheel.jobs.spark.sinks import replace_folder
 from aiowheel.jobs.spark.sources import Source

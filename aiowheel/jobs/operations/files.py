@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.rows import Row, json_text, rows_of
-from aiowheel.jobs.operations.schemas import (
+from aiowheel.jobs.schemas import (
     ALL,
     ANY,
     EVENTS,

@@ -18,13 +18,13 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from aiowheel._printable import is_unicode
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.rows import parquet_files
-from aiowheel.jobs.operations.schemas import ALL, ANY, EVENTS, LATEST, OPERATIONS, Flaw
 from aiowheel.jobs.operations.text_frames import (
     CHECKED_EVENTS,
     CHECKED_OPERATIONS,
     checked_events,
     checked_operations,
 )
+from aiowheel.jobs.schemas import ALL, ANY, EVENTS, LATEST, OPERATIONS, Flaw
 from aiowheel.jobs.spark.sources import Source, load_files, read_values
 from aiowheel.jobs.spark.uris import Folder, parse_uri, spark_path
 from aiowheel.jobs.spark.values import ddl, spark_type

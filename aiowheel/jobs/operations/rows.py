@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from aiowheel._printable import is_unicode
 from aiowheel.errors import BadInputError
-from aiowheel.jobs.operations.schemas import SEPARATOR, Flaw
+from aiowheel.jobs.schemas import SEPARATOR, Flaw
 from aiowheel.readers import Format, Inputs
 from aiowheel.readers._inputs import READ_ERRORS, read_failure
 from aiowheel.readers._parquet import check_row_count, is_text

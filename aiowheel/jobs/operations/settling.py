@@ -13,7 +13,6 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.jobs.operations.decided import Decided
 from aiowheel.jobs.operations.frames import least_value, sound
-from aiowheel.jobs.operations.schemas import Flaw
 from aiowheel.jobs.operations.stages import (
     COPIES,
     EVENTS,
@@ -23,6 +22,7 @@ from aiowheel.jobs.operations.stages import (
     DecideOperations,
     MatchKeys,
 )
+from aiowheel.jobs.schemas import Flaw
 from aiowheel.jobs.spark.observing import observe_packs, observe_taken
 from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
 from aiowheel.jobs.spark.processor import by_shard, shard_of_key

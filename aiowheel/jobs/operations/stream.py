@@ -20,8 +20,8 @@ from aiowheel.jobs.operations.decided import Decided
 from aiowheel.jobs.operations.frames import read_events, read_operations, rejects
 from aiowheel.jobs.operations.pending import count_pending
 from aiowheel.jobs.operations.rows import check_parquet_file
-from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS, OUTCOMES, REJECTS
 from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
+from aiowheel.jobs.schemas import EVENTS, OPERATIONS, OUTCOMES, REJECTS
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.layout import RowTime
 from aiowheel.jobs.spark.progress import packed_rows, taken_rows

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from aiowheel.jobs.operations.files import parse_event, parse_operation
 from aiowheel.jobs.operations.rows import Row, rows_of_lines
-from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS, Flaw
+from aiowheel.jobs.schemas import EVENTS, OPERATIONS, Flaw
 from aiowheel.jobs.spark.uris import file_name
 from aiowheel.readers import Format
 from aiowheel.rules import Event, Operation

@@ -25,9 +25,9 @@ from aiowheel.jobs.operations.frames import (
     rejects,
     sound,
 )
-from aiowheel.jobs.operations.schemas import OUTCOMES
 from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
 from aiowheel.jobs.operations.shard import LONGEST_TICK
+from aiowheel.jobs.schemas import OUTCOMES
 from aiowheel.jobs.spark.stream_run import MOST_SHARDS
 from aiowheel.jobs.spark.stream_settings import STATE, check_session
 from aiowheel.jobs.spark.watermark import DAY_MS

@@ -20,9 +20,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.errors import BadInputError
+from aiowheel.jobs.schemas import TOUCHES
 from aiowheel.jobs.spark.uris import Folder, Place, Table, Topic, parse_uri
 from aiowheel.jobs.spark.values import (
-    TOUCHES,
     ValueFormat,
     ddl,
     json_of,

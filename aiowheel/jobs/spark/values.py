@@ -16,15 +16,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
-from aiowheel.jobs.operations.schemas import EVENTS, OPERATIONS, Flaw
+from aiowheel.jobs.schemas import EVENTS, OPERATIONS, TOUCHES, Flaw
 
-#: One row per touch; `t` is in the unit of the run.
-TOUCHES: Final = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("t", pa.int64(), nullable=False),
-    ]
-)
 _SPARK_TYPES: Final = {
     pa.string(): "string",
     pa.int64(): "bigint",

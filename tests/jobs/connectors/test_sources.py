@@ -108,7 +108,7 @@ def test_avro_values_are_read_or_rejected(spark: "SparkSession", topics: "Topics
     from pyspark.sql.avro.functions import to_avro
 
     from aiowheel.jobs.operations.frames import read_operations, sound
-    from aiowheel.jobs.operations.schemas import OPERATIONS
+    from aiowheel.jobs.schemas import OPERATIONS
     from aiowheel.jobs.spark.sources import Source
     from aiowheel.jobs.spark.values import ValueFormat, avro_schema, ddl
 
@@ -227,7 +227,7 @@ def test_lines_of_files_are_read_or_rejected(
 def test_csv_and_parquet_on_s3_are_read(spark: "SparkSession", bucket: str) -> None:
     """Files are read through s3a like files on a disk."""
     from aiowheel.jobs.operations.frames import read_operations, sound
-    from aiowheel.jobs.operations.schemas import Flaw
+    from aiowheel.jobs.schemas import Flaw
     from aiowheel.jobs.spark.sources import Source
 
     lines = ["1,a|b,|3,all,5,", "2,a,,,x,", "3,a,,,,9", '4,"a"', "5,a,,one,1,"]

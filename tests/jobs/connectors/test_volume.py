@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aiowheel.jobs.operations.schemas import OUTCOMES
+from aiowheel.jobs.schemas import OUTCOMES
 from tests.jobs.test_cluster import finish, start, wait_until
 
 from .test_streams import report_of

@@ -1,4 +1,4 @@
-"""The input and output tables of the purgatory jobs. Rank 5: no Spark here.
+"""The input and output tables of the jobs on Spark. Rank 5: no Spark here.
 
 Times are integers of one unit per run, on any scale without negative times. Every rejected row has
 a flaw: the reason in the table of rejects.
@@ -10,6 +10,14 @@ from enum import StrEnum
 from typing import Final
 
 import pyarrow as pa
+
+#: One row per touch; `t` is in the unit of the run.
+TOUCHES: Final = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("t", pa.int64(), nullable=False),
+    ]
+)
 
 #: One row per operation. `thresholds` has one value for each key, null for "any event", and may be
 #: null as a whole; a null `mode` means "any", a null `deadline` means never.
