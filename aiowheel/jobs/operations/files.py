@@ -144,7 +144,7 @@ def refuse_without_good_rows(path: str | Path, rejected: int, reason: str) -> No
 
 
 def write_operations(file: Path, operations: Iterable[Operation]) -> None:
-    """Write operations as a Parquet file, atomically."""
+    """Write operations as a Parquet file."""
     rows = [
         {
             "id": row.id,
@@ -160,7 +160,7 @@ def write_operations(file: Path, operations: Iterable[Operation]) -> None:
 
 
 def write_events(file: Path, events: Iterable[Event]) -> None:
-    """Write events as a Parquet file, atomically."""
+    """Write events as a Parquet file."""
     rows = [
         {"key": row.key, "time": row.time, "value": None if row.value == NO_VALUE else row.value}
         for row in events
@@ -169,19 +169,14 @@ def write_events(file: Path, events: Iterable[Event]) -> None:
 
 
 def write_outcomes(file: Path, endings: Iterable[Ending]) -> None:
-    """Write outcomes as a Parquet file, atomically."""
+    """Write outcomes as a Parquet file."""
     _write(file, OUTCOMES, [ending._asdict() for ending in endings])
 
 
 def write_rejects(file: Path, rejects: Rejects) -> None:
-    """Write rejects as a Parquet file, atomically."""
+    """Write rejects as a Parquet file."""
     _write(file, REJECTS, [dict(zip(REJECTS.names, row, strict=True)) for row in rejects])
 
 
 def _write(file: Path, schema: pa.Schema, rows: list[dict[str, Any]]) -> None:
-    hidden = file.with_name(f".{file.name}.tmp")
-    try:
-        pq.write_table(pa.Table.from_pylist(rows, schema), hidden, compression="zstd")
-        hidden.rename(file)
-    finally:
-        hidden.unlink(missing_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema), file, compression="zstd")
