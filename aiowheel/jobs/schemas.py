@@ -60,9 +60,6 @@ REJECTS: Final = pa.schema(
     ]
 )
 
-#: The greatest legal time, in any unit: the sum of two times fits into 64 bits.
-LATEST: Final = 2**61 - 1
-
 ANY, ALL = "any", "all"
 SEPARATOR: Final = "|"  #: between the keys, and the thresholds, of one operation in a csv
 

@@ -19,8 +19,8 @@ from aiowheel.jobs.operations.files import (
     write_events,
     write_operations,
 )
-from aiowheel.jobs.schemas import EVENTS, LATEST, OPERATIONS, Flaw
-from aiowheel.readers import Format
+from aiowheel.jobs.schemas import EVENTS, OPERATIONS, Flaw
+from aiowheel.readers import LATEST_TIME, Format
 from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
 
 if TYPE_CHECKING:
@@ -39,16 +39,16 @@ BAD_OPERATIONS: list[tuple[dict[str, Any], Flaw]] = [
     (GOOD | {"mode": "some"}, Flaw.MODE),
     (GOOD | {"created": None}, Flaw.CREATED),
     (GOOD | {"created": -6_795_364_578_871_345_152}, Flaw.CREATED),
-    (GOOD | {"created": LATEST + 1}, Flaw.CREATED),
+    (GOOD | {"created": LATEST_TIME + 1}, Flaw.CREATED),
     (GOOD | {"deadline": -1}, Flaw.DEADLINE),
-    (GOOD | {"deadline": LATEST + 1}, Flaw.DEADLINE),
+    (GOOD | {"deadline": LATEST_TIME + 1}, Flaw.DEADLINE),
 ]
 BAD_EVENTS: list[tuple[dict[str, Any], Flaw]] = [
     ({"key": "", "time": 1}, Flaw.KEY),
     ({"key": None, "time": 1}, Flaw.KEY),
     ({"key": "a", "time": None}, Flaw.TIME),
     ({"key": "a", "time": -1}, Flaw.TIME),
-    ({"key": "a", "time": LATEST + 1}, Flaw.TIME),
+    ({"key": "a", "time": LATEST_TIME + 1}, Flaw.TIME),
 ]
 #: Lines of text that are not rows of the tables.
 BROKEN_JSON = [
@@ -62,10 +62,10 @@ BROKEN_CSV = ["x,a,,any,7", "x,a,,any,7,,", "x,a,,any,seven,", "x,a,one,any,7,",
 
 USED = [
     Operation("x", ("a",), (NO_VALUE,), 1, 7, NEVER),
-    Operation("y", ("a", "b"), (5, NO_VALUE), 2, 0, LATEST),
-    Operation("3", ("é",), (-2,), 1, LATEST, 0),
+    Operation("y", ("a", "b"), (5, NO_VALUE), 2, 0, LATEST_TIME),
+    Operation("3", ("é",), (-2,), 1, LATEST_TIME, 0),
 ]
-HAPPENED = [Event("a", 0, NO_VALUE), Event("b", LATEST, -9), Event("5", 1, 0)]
+HAPPENED = [Event("a", 0, NO_VALUE), Event("b", LATEST_TIME, -9), Event("5", 1, 0)]
 
 
 def write_parquet(folder: Path) -> None:
@@ -86,12 +86,12 @@ def write_ndjson(folder: Path) -> None:
     used = [
         {"id": "x", "keys": ["a"], "created": 7},
         {"id": "y", "keys": ["a", "b"], "thresholds": [5, None], "mode": "all", "created": 0}
-        | {"deadline": LATEST, "more": 1},
-        {"id": 3, "keys": ["é"], "thresholds": [-2], "created": LATEST, "deadline": 0},
+        | {"deadline": LATEST_TIME, "more": 1},
+        {"id": 3, "keys": ["é"], "thresholds": [-2], "created": LATEST_TIME, "deadline": 0},
     ]
     happened = [
         {"key": "a", "time": 0},
-        {"key": "b", "time": LATEST, "value": -9},
+        {"key": "b", "time": LATEST_TIME, "value": -9},
         {"key": 5, "time": 1, "value": 0},
     ]
     operations = [json.dumps(row) for row in [*used, *(row for row, _ in BAD_OPERATIONS)]]
@@ -103,10 +103,10 @@ def write_ndjson(folder: Path) -> None:
 def write_csv(folder: Path) -> None:
     """Write the same as CSV, in which lists are joined by bars."""
     header = ",".join(OPERATIONS.names)
-    used = ["x,a,,,7,", f"y,a|b,5|,all,0,{LATEST}", f"3,é,-2,any,{LATEST},0"]
+    used = ["x,a,,,7,", f"y,a|b,5|,all,0,{LATEST_TIME}", f"3,é,-2,any,{LATEST_TIME},0"]
     bad = [_csv_line(row, OPERATIONS.names) for row, _ in BAD_OPERATIONS]
     (folder / "ops" / "0.csv").write_text("\n".join([header, *used, *bad, *BROKEN_CSV]) + "\n")
-    happened = ["a,0,", f"b,{LATEST},-9", "5,1,0"]
+    happened = ["a,0,", f"b,{LATEST_TIME},-9", "5,1,0"]
     bad = [_csv_line(row, EVENTS.names) for row, _ in BAD_EVENTS]
     text = "\n".join([",".join(EVENTS.names), *happened, *bad])
     (folder / "events" / "0.csv").write_text(text + "\n")

@@ -19,13 +19,12 @@ from aiowheel.jobs.schemas import (
     ALL,
     ANY,
     EVENTS,
-    LATEST,
     OPERATIONS,
     OUTCOMES,
     REJECTS,
     Flaw,
 )
-from aiowheel.readers import Format, Inputs
+from aiowheel.readers import LATEST_TIME, Format, Inputs
 from aiowheel.rules import NEVER, NO_VALUE, Ending, Event, Operation
 
 _Parsed = TypeVar("_Parsed", Operation, Event)
@@ -121,7 +120,7 @@ def parse_event(row: Row) -> Event | Flaw:
 
 
 def _is_time(value: int | None) -> bool:
-    return value is not None and 0 <= value <= LATEST
+    return value is not None and 0 <= value <= LATEST_TIME
 
 
 def refuse_doubled(path: str | Path, count: int, doubled: str) -> NoReturn:

@@ -24,11 +24,11 @@ from aiowheel.jobs.operations.text_frames import (
     checked_events,
     checked_operations,
 )
-from aiowheel.jobs.schemas import ALL, ANY, EVENTS, LATEST, OPERATIONS, Flaw
+from aiowheel.jobs.schemas import ALL, ANY, EVENTS, OPERATIONS, Flaw
 from aiowheel.jobs.spark.sources import Source, load_files, read_values
 from aiowheel.jobs.spark.uris import Folder, parse_uri, spark_path
 from aiowheel.jobs.spark.values import ddl, spark_type
-from aiowheel.readers import Format, Inputs
+from aiowheel.readers import LATEST_TIME, Format, Inputs
 from aiowheel.readers._inputs import HIDDEN
 from aiowheel.rules import NEVER, NO_VALUE
 
@@ -225,7 +225,7 @@ def _is_not_utf8(unread: Column | None, *texts: Column | str) -> Column:
 
 
 def _is_not_time(column: str) -> Column:
-    return ~F.coalesce(F.col(column).between(0, LATEST), F.lit(False))
+    return ~F.coalesce(F.col(column).between(0, LATEST_TIME), F.lit(False))
 
 
 def _checked(
