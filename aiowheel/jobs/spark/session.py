@@ -24,6 +24,7 @@ from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.jobs.spark.connectors import missing_connectors
 from aiowheel.jobs.spark.failures import explain_failure, texts_kept
 from aiowheel.jobs.spark.java import find_java, java_answer, spark_java_home
+from aiowheel.jobs.spark.stream_settings import STATE_STORE
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -259,9 +260,7 @@ def _defaults(folder: Path, app_name: str) -> dict[str, str]:
         "spark.local.dir": str(folder / "local"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
+        **STATE_STORE,
         # A micro-batch then writes its changes instead of whole files of the state store.
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }

@@ -10,11 +10,15 @@ from aiowheel.errors import BadInputError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: For streams of two tables whose state is in `processor`.
-STATE: Final = {
+#: The state store that `processor` needs; sessions of this package have it.
+STATE_STORE: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
+}
+#: For streams of two tables whose state is in `processor`.
+STATE: Final = {
+    **STATE_STORE,
     # The newer of two watermarks would make rows of the slower table late.
     "spark.sql.streaming.multipleWatermarkPolicy": "min",
 }
