@@ -91,7 +91,7 @@ def packed(schema: Any, rows: list[dict[str, Any]]) -> bytes | None:
 def frame(operations: list[dict[str, Any]], events: list[dict[str, Any]]) -> "DataFrame":
     """Return rows of a micro-batch, in milliseconds, as input of their stage."""
     first = any("least" in row for row in operations) or any("value" in row for row in events)
-    schemas = (COPIES, EVENTS) if first else (stages.OPERATIONS, stages.HITS)
+    schemas = (COPIES, EVENTS) if first else (stages.ENTRANTS, stages.HITS)
     latest = max(row["time"] for row in (*operations, *events))
     table: DataFrame = pd.DataFrame(
         {

@@ -15,14 +15,13 @@ from aiowheel.jobs.operations.decided import Decided
 from aiowheel.jobs.operations.frames import least_value, sound
 from aiowheel.jobs.operations.stages import (
     COPIES,
-    EVENTS,
     MATCHED_DDL,
     OUTCOME_DDL,
     TAKEN_COUNTS,
     DecideOperations,
     MatchKeys,
 )
-from aiowheel.jobs.schemas import Flaw
+from aiowheel.jobs.schemas import EVENTS, Flaw
 from aiowheel.jobs.spark.observing import observe_packs, observe_taken
 from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
 from aiowheel.jobs.spark.processor import by_shard, shard_of_key
@@ -81,7 +80,7 @@ class Settling:
             flushes: The rows of `watermark.flushes`.
         """
         rows = self._timed(self._by_key(operations), "operations", flushes)
-        events = events.select(shard_of_key(self.shards), *EVENTS)
+        events = events.select(shard_of_key(self.shards), *EVENTS.names)
         packs = rows.unionByName(self._timed(events, "events", flushes))
         match = MatchKeys(self.tick, self.unit, self.decided, self.shards)
         matched = by_shard(packs, match, MATCHED_DDL, event_time="ts")

@@ -34,13 +34,12 @@ from aiowheel.rules import COMPLETED, NO_VALUE, Ending, Event, Operation
 
 STATE_NAME: Final = "state"
 
-#: The columns in the packs of the first stage. An operation has one copy for each of its keys; one
-#: copy holds all keys, and the others hold null.
+#: The columns of operations in the packs of the first stage; events have those of their table. An
+#: operation has one copy for each of its keys; one copy holds all keys, and the others hold null.
 COPIES: Final = ("id", "key", "time", "least", "keys", "wanted", "deadline")
-EVENTS: Final = ("key", "time", "value")
 
-#: The columns in the packs of the second stage.
-OPERATIONS: Final = pa.schema(
+#: The columns of operations in the packs of the second stage.
+ENTRANTS: Final = pa.schema(
     {
         "id": pa.string(),
         "time": pa.int64(),
@@ -49,6 +48,7 @@ OPERATIONS: Final = pa.schema(
         "deadline": pa.int64(),
     }
 )
+#: The columns of hits in the packs of the second stage.
 HITS: Final = pa.schema({"id": pa.string(), "time": pa.int64(), "key": pa.string()})
 
 #: The numbers of rows that a shard of the first stage has taken.
@@ -149,7 +149,7 @@ class MatchKeys(Stage):
         times = [*(row.created for row in waiting), *(row.time for row in happened)]
         if times:
             yield self._frame([(max(times), number, len(passed_on), len(happened), None, None)])
-            yield from self._spread(passed_on, OPERATIONS)
+            yield from self._spread(passed_on, ENTRANTS)
 
     def _emit(
         self,
@@ -168,7 +168,7 @@ class MatchKeys(Stage):
         packs: list[tuple[Any, ...]] = []
         for shard, part in by_shard.items():
             data = pack(schema, part)
-            both = (data, None) if schema is OPERATIONS else (None, data)
+            both = (data, None) if schema is ENTRANTS else (None, data)
             packs.append((max(row[1] for row in part), shard, 0, 0, *both))
         if packs:
             yield self._frame(packs)
