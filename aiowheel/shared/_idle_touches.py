@@ -117,13 +117,16 @@ class Touches:
             return touched.value
         return max(each.get(touched.counter, -1) for each in (self._pending, self._under_way))
 
+    def values(self) -> dict[str, int]:
+        """Return the counters of all remembered keys with their last touches or discards."""
+        return {touched.counter: touched.value for touched in self._touched.values()}
+
     def write_again(self, values: Mapping[str, int]) -> None:
-        """Write these counters again, and those of all remembered keys."""
-        for counter, value in values.items():
-            self._add(counter, value)
+        """Write these counters again, which include those of all remembered keys."""
         for touched in self._touched.values():
             touched.written = touched.value
-            self._add(touched.counter, touched.value)
+        for counter, value in values.items():
+            self._add(counter, value)
         self._start()
 
     def _write(self, touched: _Touched) -> None:

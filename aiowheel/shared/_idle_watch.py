@@ -9,7 +9,7 @@ owner of the partition calls `on_idle` again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextvars import copy_context
 from itertools import islice
 
@@ -82,18 +82,24 @@ class IdleWatch:
         self._after: str | None = None  # start of the next page; None after the last page
         self._listings = 0  # listings that were started
         self._hold: TimerHandle | None = None  # no key expires before it fires
+        self._carried: dict[str, int] = {}  # values that the store may have lost
         self._wanted = asyncio.Event()
 
     def __len__(self) -> int:
         return sum(map(len, self._parts.values()))
 
-    def values(self) -> dict[str, int]:
-        """Return the watched counters with their last known values."""
-        return {
-            counter: watched.value
-            for part in self._parts.values()
-            for counter, watched in part.items()
-        }
+    def carry(self, values: Mapping[str, int]) -> Mapping[str, int]:
+        """Return *values* and those of the watched counters, to be written to the store again.
+
+        They are carried until no key is held back and all counters are listed: the store may lose
+        its history again before that.
+        """
+        watched = (part.values() for part in self._parts.values())
+        known = [(each.counter, each.value) for part in watched for each in part]
+        for counter, value in (*values.items(), *known):
+            if self._carried.get(counter, -1) < value:
+                self._carried[counter] = value
+        return self._carried
 
     def note(self, counter: str, value: int) -> None:
         """Record the value of a counter; counters of other processes' partitions are ignored."""
@@ -147,7 +153,12 @@ class IdleWatch:
 
     def _go_on(self) -> None:
         self._hold = None
+        self._end_carrying()
         self.wake()
+
+    def _end_carrying(self) -> None:
+        if self._hold is None and self._after is None:
+            self._carried = {}
 
     def close(self) -> None:
         """Stop watching all partitions."""
@@ -208,6 +219,7 @@ class IdleWatch:
             self.note(counter, value)
         if self._listings == listing:  # no partition was gained meanwhile
             self._after = page.after
+            self._end_carrying()
 
     async def _expire_some(self) -> None:
         """Call `on_idle` for due keys without a later touch, and remove their counters."""
@@ -241,6 +253,7 @@ class IdleWatch:
         if not self._saw(epoch):
             return
         for counter in removed:
+            self._carried.pop(counter, None)
             self._drop_at(counter, ended[counter])
 
     def _drop_at(self, counter: str, value: int) -> None:

@@ -39,10 +39,11 @@ class SharedIdle:
     `on_idle` for its keys. The processes redistribute the partitions when one starts or stops. When
     a process is killed, the others take over its partitions after their leases have ended, with all
     keys that it touched or owned. `on_idle` may be late then, but is never lost; it is called a
-    second time for one silence only in two cases. The first owner was killed, or lost the store,
+    second time for one silence only in three cases. The first owner was killed, or lost the store,
     between the call and the removal of the key from the store. Or a process that touched the key
     wrote the touch only after the key had fallen idle, because its loop was blocked or it could not
-    reach the store; the key is then watched again. If the store loses its history, each process
+    reach the store; the key is then watched again. Or the store lost its history for the second
+    time within a few seconds, just after the call. If the store loses its history, each process
     writes the keys again that it has touched or owned. While no process is open, keys stay in the
     store, and the next process calls `on_idle` for those that have fallen idle.
 
@@ -291,8 +292,7 @@ class SharedIdle:
 
     def gap(self) -> None:
         """List all keys again, and repeat the writes that a failover may have lost."""
-        if self._touches is not None:
-            self._touches.write_again(self._watch.values())
+        self._write_again()
         self._watch.hold(self._patience)
         self._watch.list_again()
         self._leases.renew_soon()
@@ -305,13 +305,16 @@ class SharedIdle:
             return True
         old, self._epoch = self._epoch, epoch
         self._counts.epochs += 1
-        values = self._watch.values()
-        emit("aiowheel.shared_idle_epoch_changed", old=old, new=epoch, keys=len(values))
+        emit("aiowheel.shared_idle_epoch_changed", old=old, new=epoch, keys=len(self._watch))
+        self._write_again()
         self._watch.hold(self._patience)
         self._leases.drop_all()
-        if self._touches is not None:
-            self._touches.write_again(values)
         return False
+
+    def _write_again(self) -> None:
+        """Write all keys that this process knows to the store, which may have lost them."""
+        if self._touches is not None:
+            self._touches.write_again(self._watch.carry(self._touches.values()))
 
     def _failed(self, call: str, error: Exception) -> None:
         """Count a failure of the store, which may delay the touches of other processes as well."""

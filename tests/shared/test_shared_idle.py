@@ -519,6 +519,67 @@ async def test_a_lost_history_loses_no_key() -> None:
         assert sum(each.statistics().partitions for each in workers) == 64
 
 
+@pytest.mark.parametrize("pause", [0.05, 0.2, 1.0])
+async def test_a_history_that_is_lost_again_and_again_loses_no_key(pause: float) -> None:
+    """A store under pressure may evict its history until long after the timeout."""
+    idle = Idle()
+    store = MemoryCounters()
+    async with processes(2, idle, store) as workers:
+        for number in range(40):
+            workers[number % 2].touch(f"k{number}")
+        await asyncio.sleep(1)
+        end = now() + 3 * TIMEOUT
+        new = [f"n{number}" for number in range(20)]
+        for place, key in enumerate(new):
+            workers[place % 2].touch(key)
+        while now() < end:
+            store.lose_history()
+            await asyncio.sleep(pause)
+        await asyncio.sleep(TIMEOUT + SLACK + 5)
+        assert sorted(idle.keys) == sorted([f"k{number}" for number in range(40)] + new)
+
+
+async def test_keys_that_fell_idle_are_not_called_again_after_a_lost_history() -> None:
+    """The values that a process carries into a new history end with the call."""
+    idle = Idle()
+    store = MemoryCounters()
+    async with processes(2, idle, store) as workers:
+        for number in range(40):
+            workers[number % 2].touch(f"k{number}")
+        await asyncio.sleep(TIMEOUT - 1)
+        store.lose_history()
+        await asyncio.sleep(2 * SLACK + 5)
+        assert len(idle.keys) == 40
+        store.lose_history()
+        await asyncio.sleep(2 * TIMEOUT)
+        assert len(idle.keys) == 40
+
+
+async def test_a_key_that_is_called_during_a_long_listing_is_not_carried_further() -> None:
+    """Keys fall idle between the pages of a listing."""
+    idle = Idle()
+    store = MemoryCounters()
+    async with processes(1, idle, store) as [worker]:
+        for number in range(3_000):
+            worker.touch(f"k{number}")
+        scan = store.scan
+
+        async def slow_scan(prefix: str, after: str, limit: int) -> CounterPage:
+            page = await scan(prefix, after, limit)
+            await asyncio.sleep(3)
+            return page
+
+        await asyncio.sleep(TIMEOUT - 1)
+        store.scan = slow_scan  # type: ignore[method-assign]
+        store.lose_history()
+        await asyncio.sleep(8)
+        called = len(idle.keys)
+        assert 0 < called < 3_000
+        store.lose_history()
+        await asyncio.sleep(3 * TIMEOUT)
+        assert len(idle.keys) == len(set(idle.keys)) == 3_000
+
+
 async def test_lost_hints_are_made_up_for_after_the_gap() -> None:
     """The owner lists the keys again."""
     idle = Idle()
