@@ -18,6 +18,10 @@ MALFORMED_DSN: Final = (
     "dsn must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %2F in place of a slash in "
     "the password, and other special characters in the same way"
 )
+#: The text of a `FileNotFoundError` of the driver of PostgreSQL, whose own does not name the file.
+MISSING_FILE_OF_DSN: Final = (
+    "the server's Unix socket, or a certificate or key file of the address, does not exist"
+)
 
 
 def checked_int(name: str, value: object, least: int, most: int) -> int:

@@ -17,7 +17,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
 
-from aiowheel._arguments import MALFORMED_DSN, checked_str, safe_repr
+from aiowheel._arguments import MALFORMED_DSN, MISSING_FILE_OF_DSN, checked_str, safe_repr
 from aiowheel._background import LastingTask
 from aiowheel.durable import _postgres_statements as statements
 from aiowheel.durable._databases import checked_partitions, flaws_of, missing_partitions
@@ -379,6 +379,8 @@ async def _connected(dsn: str, session: str) -> Any:
             server_settings=_SETTINGS,
             target_session_attrs=session,
         )
+    except FileNotFoundError as error:
+        raise FileNotFoundError(error.errno, MISSING_FILE_OF_DSN) from error
     except (asyncpg.InterfaceError, OSError):  # an option in the DSN; a certificate
         raise
     except (ValueError, OverflowError):  # the second for a port beyond 65,535

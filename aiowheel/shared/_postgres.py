@@ -15,7 +15,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aiowheel._arguments import MALFORMED_DSN, checked_bool, checked_str
+from aiowheel._arguments import MALFORMED_DSN, MISSING_FILE_OF_DSN, checked_bool, checked_str
 from aiowheel._background import LastingTask
 from aiowheel._events import emit
 from aiowheel._printable import error_repr
@@ -474,6 +474,8 @@ class _Access:
             connection = await asyncpg.connect(
                 self._dsn, server_settings=_SETTINGS, target_session_attrs="primary"
             )
+        except FileNotFoundError as error:
+            raise FileNotFoundError(error.errno, MISSING_FILE_OF_DSN) from error
         except (asyncpg.InterfaceError, OSError):  # an option in the DSN; a certificate
             raise
         except (ValueError, OverflowError):  # the second for a port beyond 65,535

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -591,6 +592,15 @@ async def test_a_refused_certificate_is_no_malformed_address(
 
     with pytest.raises(StoreError, match="certificate verify failed"):
         await PostgresStore("postgresql://db.example/app").open()
+
+
+async def test_a_missing_certificate_file_is_named_as_a_cause(tmp_path: Path) -> None:
+    """The error of the driver names no file, and is the same for a missing Unix socket."""
+    missing = tmp_path / "root.crt"
+    store = PostgresStore(f"postgresql://db.example/app?sslmode=require&sslrootcert={missing}")
+
+    with pytest.raises(StoreError, match="Unix socket, or a certificate or key file"):
+        await store.open()
 
 
 @pytest.mark.slow

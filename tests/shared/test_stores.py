@@ -293,6 +293,17 @@ async def test_a_refused_certificate_is_no_malformed_address(
     await store.aclose()
 
 
+async def test_a_missing_certificate_file_is_named_as_a_cause(tmp_path: Path) -> None:
+    """The error of the driver names no file, and is the same for a missing Unix socket."""
+    pytest.importorskip("asyncpg")
+    missing = tmp_path / "root.crt"
+    store = PostgresCounters(f"postgresql://db.example/app?sslmode=require&sslrootcert={missing}")
+
+    with pytest.raises(StoreUnavailableError, match="Unix socket, or a certificate or key file"):
+        await store.raise_to({"key": 1})
+    await store.aclose()
+
+
 INSIDE = "ERR Error running script (call to f_0): @user_script:9: @user_script: 9:"
 
 
