@@ -1,7 +1,7 @@
 """Idle detection over files that arrive in a folder. Rank 5.
 
 Times stay integers of the files' unit. Only Spark's watermark, in milliseconds, uses a timestamp
-derived from them; the engine in `shard` settles the touches behind the watermark, shard by shard.
+derived from them; the shards settle the touches behind the watermark.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class IdleStream:
         files: How to read a file.
         timeout: In the unit of the files, above 0.
         max_lateness_ms: How far a row may lie behind the newest row of earlier micro-batches.
-        shards: The number of engines that share the keys; fixed for the life of the checkpoint.
+        shards: The number of shards of the keys; fixed for the life of the checkpoint.
         files_per_batch: The maximum number of files in a micro-batch.
         interval_ms: The time between the starts of two micro-batches.
         delete_files: Whether each file is deleted after its micro-batch.

@@ -43,7 +43,7 @@ class IdleTableStream:
         latest: The latest accepted time; None means one day after the start of the micro-batch, so
             that a wrong time cannot end the stream.
         limit: The greatest possible time, an upper bound of *latest*.
-        shards: The number of engines that share the keys; fixed for the life of the checkpoint.
+        shards: The number of shards of the keys; fixed for the life of the checkpoint.
         interval_ms: The time between the starts of two micro-batches.
         written: The number of idle events per micro-batch of this run.
     """
