@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -141,6 +142,21 @@ async def test_a_write_after_a_silent_one_needs_a_look(
 
     assert recorder.values == {"k": 2, "silent": 7}
     assert looks != []
+
+
+@pytest.mark.usefixtures("recorder")
+async def test_an_unexpected_error_is_logged(
+    other: SqliteCounters,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The event has the name and the text of the error."""
+    monkeypatch.setattr(_sqlite, "_changes", Mock(side_effect=OSError(5, "no disk")))
+    await other.add_one({"k": 1})
+    await until(lambda: "shared_listen_failed" in caplog.text)
+
+    assert "OSError('[Errno 5] no disk')" in caplog.text
 
 
 @pytest.mark.parametrize("count", [10, 5_000])

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from enum import Enum
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -222,6 +223,26 @@ async def test_a_cancelled_first_call_leaves_no_half_made_connection(
         assert await store.read(["key"]) == (epoch, {"key": 2})
     finally:
         await store.aclose()
+
+
+async def test_an_unexpected_error_while_it_listens_again_is_logged(
+    postgres_server: PostgresServer,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The event has the name and the text of the error."""
+    subscribe = AsyncMock(side_effect=OSError(5, "no network"))
+    store = PostgresCounters(postgres_server.dsn, name="listens")
+    try:
+        await store.open(HintLog())
+        monkeypatch.setattr(store, "_subscribe", subscribe)
+        store._lost.set()
+        await until(lambda: "shared_listen_failed" in caplog.text)
+    finally:
+        await store.aclose()
+
+    assert "OSError('[Errno 5] no network')" in caplog.text
 
 
 @pytest.mark.parametrize("limit", ["statement_timeout", "lock_timeout"])
