@@ -47,7 +47,7 @@ Shards = Annotated[
     number(
         min=1,
         max=MOST_SHARDS,
-        help="Stream: engines that share the keys; fixed by the checkpoint.",
+        help="Stream: shards of the keys; fixed by the checkpoint.",
     ),
 ]
 FilesPerBatch = Annotated[
@@ -78,7 +78,7 @@ class StreamLimits:
         checkpoint: Folder of the stream's state; None: inside the results.
         once: Whether to end when the input is processed.
         drain: As *once*, and also expire all that is pending.
-        shards: Number of engines that share the keys.
+        shards: Number of shards of the keys.
         files_per_batch: Maximum number of files per folder and micro-batch.
         delete_files: Whether each file of a folder is deleted after its micro-batch.
         records_per_batch: Maximum number of records per topic and micro-batch.
