@@ -206,7 +206,11 @@ Result: TypeAlias = Placed | Removed | Settled | Exception | None
 
 
 class Change(NamedTuple):
-    """A timer that another process has changed; *row* is None if it was deleted."""
+    """A timer that another process has changed.
+
+    *row* is None if the timer was deleted, and may be None if it is due beyond the horizon of the
+    owner of its partition.
+    """
 
     id: int
     row: Row | None

@@ -48,6 +48,8 @@ _PARTITIONS = 64
 _COMMAND_SECONDS = 10.0
 _NO_ANSWER = f"PostgreSQL: no answer within {_COMMAND_SECONDS:g} seconds"
 _HEARTBEAT_SECONDS = 5.0  # between two checks of the listening connection
+_MOST_CHANGES = 1000  # changes that are taken in one transaction
+_MOST_FORGOTTEN = 10_000  # changes that are removed unread in one transaction
 _LOCK_MS = 2000  #: how long a commit waits for timers that other transactions hold
 _BRIEF_LOCK_MS = 20  #: the same, for a commit that is divided then
 _SETTINGS = {
@@ -114,6 +116,7 @@ class PostgresStore(Store):
         self._listening: LastingTask | None = None
         self._upserts_left = 0  # commits of puts until names are expected to be new again
         self._apart_until = 0.0  # on the loop's clock; see `_commit_apart`
+        self._page_of_changes = _MOST_CHANGES
 
     def _use(self, session: str) -> None:
         """Create the connections, to a host of this kind; see `_connected`."""
@@ -263,20 +266,43 @@ class PostgresStore(Store):
         self, owner: str, *, lease_us: int, horizon_us: int, give_up: Sequence[int] = ()
     ) -> Leased:
         """Renew, take and release partitions."""
-        leased = await self._write(
+        leased, gained = await self._write(
             lambda connection: statements.renew(connection, owner, lease_us, horizon_us, give_up)
         )
+        # The owner has yet to read these partitions, in which a long transaction of a user may have
+        # left more changes than one statement can remove in time.
+        is_more = bool(gained)
+        while is_more:
+            is_more = await self._write(
+                lambda connection: statements.forget_changes(connection, gained, _MOST_FORGOTTEN)
+            )
+        changes, _ = await self.changes(owner)
         # The renewal and its commit take milliseconds. Timers would fire later by that time if the
         # process learned the clock that the renewal has read.
-        return leased._replace(now_us=await self._writer.run(statements.now_us))
+        now_us = await self._writer.run(statements.now_us)
+        return leased._replace(now_us=now_us, changes=changes)
 
     async def release(self, owner: str) -> None:
         """Give up all partitions of *owner*."""
         await self._write(lambda connection: statements.release(connection, owner))
 
     async def changes(self, owner: str) -> tuple[list[Change], bool]:
-        """Take the changes."""
-        return await self._write(lambda connection: statements.changes(connection, owner))
+        """Take the changes, in pages, because a user's transaction may have left a million."""
+        found: list[Change] = []
+        after = 0
+        while True:
+            most = self._page_of_changes
+            take = partial(statements.changes, owner=owner, after=after, most=most)
+            try:
+                page, last, is_free = await self._write(take)
+            except StoreError:  # the payloads of a page may be too much for the network
+                self._page_of_changes = max(self._page_of_changes // 4, 1)
+                raise
+            found += page
+            if last is None:
+                return found, is_free
+            after = last
+            self._page_of_changes = min(2 * self._page_of_changes, _MOST_CHANGES)
 
     async def _write(self, execute: Callable[[Any], Awaitable[T]], lock_ms: int = _LOCK_MS) -> T:
         async def transaction(connection: Any) -> T:

@@ -509,8 +509,8 @@ async def now_us(connection: Any) -> int:
 
 async def renew(
     connection: Any, owner: str, lease_us: int, horizon_us: int, give_up: Sequence[int]
-) -> Leased:
-    """See `Store.renew`."""
+) -> tuple[Leased, list[int]]:
+    """See `Store.renew`; returns no changes, but the partitions that were taken."""
     # Locks all rows in order, so that renewals run one after the other and after open commits.
     parts = await connection.fetch(
         "SELECT part, owner, epoch, until_us FROM aiowheel_parts ORDER BY part FOR UPDATE"
@@ -534,10 +534,6 @@ async def renew(
         )
         await connection.execute(_NOTIFY)
     epochs, share, expiry, gained = distributed(parts, members, owner, now, give_up)
-    if gained:
-        await connection.execute(
-            "DELETE FROM aiowheel_inbox WHERE part = ANY($1::integer[])", gained
-        )
     await connection.execute(
         "UPDATE aiowheel_parts AS t SET owner = $1, until_us = $2, horizon_us = $3, "
         "epoch = mine.epoch FROM unnest($4::integer[], $5::bigint[]) AS mine (part, epoch) "
@@ -548,8 +544,7 @@ async def renew(
         list(epochs),
         list(epochs.values()),
     )
-    found, _ = await changes(connection, owner)
-    return Leased(now, epochs, share, expiry, found)
+    return Leased(now, epochs, share, expiry, []), gained
 
 
 async def release(connection: Any, owner: str) -> None:
@@ -562,22 +557,48 @@ async def release(connection: Any, owner: str) -> None:
     await connection.execute(_NOTIFY)
 
 
-async def changes(connection: Any, owner: str) -> tuple[list[Change], bool]:
-    """Remove and return the changes for *owner*, and return whether a partition has no owner."""
-    records = await connection.fetch(
-        "DELETE FROM aiowheel_inbox WHERE part IN "
-        "(SELECT part FROM aiowheel_parts WHERE owner = $1) RETURNING timer, name",
-        owner,
+async def forget_changes(connection: Any, parts: list[int], most: int) -> bool:
+    """Remove changes of partitions, at most *most*; return whether there may be more."""
+    removed: str = await connection.execute(
+        "DELETE FROM aiowheel_inbox WHERE seq IN "
+        "(SELECT seq FROM aiowheel_inbox WHERE part = ANY($1::integer[]) LIMIT $2)",
+        parts,
+        most,
     )
-    timers = dict(map(tuple, records))
+    return removed == f"DELETE {most}"
+
+
+async def changes(
+    connection: Any, owner: str, after: int, most: int
+) -> tuple[list[Change], int | None, bool]:
+    """Remove and return changes for *owner* with numbers above *after*, at most *most*.
+
+    Also return the last of their numbers if there may be more, and whether a partition has no
+    owner.
+    """
+    records = await connection.fetch(
+        "DELETE FROM aiowheel_inbox WHERE seq IN (SELECT seq FROM aiowheel_inbox WHERE part IN "
+        "(SELECT part FROM aiowheel_parts WHERE owner = $1) AND seq > $2 ORDER BY seq LIMIT $3) "
+        "RETURNING timer, name, seq",
+        owner,
+        after,
+        most,
+    )
+    timers = {timer: name for timer, name, _ in records}
     rows: dict[int, Row] = {}
     if timers:
-        query = f"SELECT {_ROW} FROM aiowheel_timers WHERE name = ANY($1::text[])"
+        # The owner does not hold a timer beyond its horizon, whose payload would be read in vain.
+        query = (
+            f"SELECT {_T_ROW} FROM aiowheel_timers AS t JOIN aiowheel_parts AS p USING (part) "
+            "WHERE name = ANY($1::text[]) AND due_us <= horizon_us"
+        )
         names = set(timers.values())
         rows = {record["id"]: Row(*record) for record in await connection.fetch(query, names)}
     query = "SELECT EXISTS (SELECT 1 FROM aiowheel_parts WHERE owner = '')"
     is_free: bool = await connection.fetchval(query)
-    return [Change(timer, rows.get(timer)) for timer in timers], is_free
+    found = [Change(timer, rows.get(timer)) for timer in timers]
+    last = max(seq for _, _, seq in records) if len(records) == most else None
+    return found, last, is_free
 
 
 # --- reading ----------------------------------------------------------------------------------

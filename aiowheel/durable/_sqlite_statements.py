@@ -83,6 +83,7 @@ CREATE TABLE aiowheel_inbox (seq INTEGER PRIMARY KEY, part INTEGER NOT NULL, tim
 """
 
 _ROW: Final = ", ".join(Row._fields)
+_T_ROW: Final = ", ".join(f"t.{column}" for column in Row._fields)
 _DEAD: Final = ", ".join(DeadLetter._fields)
 _INSERT: Final = (
     "INSERT INTO aiowheel_timers (name, handler, part, due_us, gen, attempt, recurrence, payload) "
@@ -501,13 +502,15 @@ def has_changes(connection: sqlite3.Connection, owner: str) -> tuple[bool, bool]
 def changes(connection: sqlite3.Connection, owner: str) -> list[Change]:
     """Remove and return the changes for *owner*."""
     query = f"DELETE FROM aiowheel_inbox WHERE part IN {_OWN_PARTS} RETURNING timer"
-    timers = {timer for (timer,) in connection.execute(query, (owner,)).fetchall()}
-    found: list[Change] = []
-    for timer in timers:
-        query = f"SELECT {_ROW} FROM aiowheel_timers WHERE id = ?"
-        rows = connection.execute(query, (timer,)).fetchall()
-        found.append(Change(timer, Row(*rows[0]) if rows else None))
-    return found
+    timers = dict.fromkeys(timer for (timer,) in connection.execute(query, (owner,)).fetchall())
+    # The owner does not hold a timer beyond its horizon, whose payload would be read in vain.
+    query = (
+        f"SELECT {_T_ROW} FROM json_each(?) AS wanted "
+        "CROSS JOIN aiowheel_timers AS t ON t.id = wanted.value "
+        "JOIN aiowheel_parts AS p ON p.part = t.part AND t.due_us <= p.horizon_us"
+    )
+    rows = {row[0]: Row(*row) for row in connection.execute(query, (json.dumps(list(timers)),))}
+    return [Change(timer, rows.get(timer)) for timer in timers]
 
 
 # --- reading ----------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from aiowheel.durable import (
 from aiowheel.durable import _postgres_statements as statements
 from aiowheel.durable._operations import (
     Cancel,
+    Change,
     Cursor,
     IfExists,
     Move,
@@ -93,6 +94,91 @@ async def test_effects_of_handlers_happen_exactly_once(database: str) -> None:
 
     assert [name for (name,) in effects] == sorted(f"t{n}" for n in range(10))
     assert calls == 20
+
+
+async def test_many_changes_are_taken_in_pages(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction of a user may leave more of them than one statement can read in time."""
+    store = PostgresStore(database, partitions=1)
+    await store.open()
+    now = (await store.renew("me", lease_us=10**8, horizon_us=10**8)).now_us
+    connection = await connected(database)
+
+    async def leave(prefix: str) -> None:
+        async with connection.transaction():
+            for number in range(35):  # in the last second of the horizon, and beyond it
+                due_us = now + 99 * 10**6 + number % 2 * 10**7
+                await store.put_in(connection, Put(f"{prefix}{number}", "h", due_us, b""))
+
+    def names(changes: list[Change]) -> list[str]:
+        assert len(changes) == 35
+        return sorted(change.row.name for change in changes if change.row is not None)
+
+    pages: list[int] = []
+    changes = statements.changes
+
+    async def recorded(*args: Any, **settings: Any) -> tuple[list[Change], int | None, bool]:
+        answer = await changes(*args, **settings)
+        pages.append(len(answer[0]))
+        return answer
+
+    monkeypatch.setattr(statements, "changes", recorded)
+    monkeypatch.setattr(store, "_page_of_changes", 10)
+    monkeypatch.setattr(_postgres, "_MOST_CHANGES", 10)
+    await leave("a")
+    taken, is_free = await store.changes("me")
+    await leave("b")
+    renewed = await store.renew("me", lease_us=10**8, horizon_us=10**8)
+    await connection.close()
+    await store.close()
+
+    assert not is_free
+    assert names(taken) == sorted(f"a{number}" for number in range(0, 35, 2))
+    assert names(renewed.changes) == sorted(f"b{number}" for number in range(0, 35, 2))
+    assert pages == 2 * [10, 10, 10, 5]
+
+
+async def test_a_page_of_changes_that_cannot_be_read_is_tried_with_fewer(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their payloads may be too much for the network."""
+    store = PostgresStore(database, partitions=1)
+    await store.open()
+    await store.renew("me", lease_us=10**8, horizon_us=10**8)
+    changes = statements.changes
+
+    async def slow(
+        connection: Any, owner: str, after: int, most: int
+    ) -> tuple[list[Change], int | None, bool]:
+        if most > 20:
+            raise TimeoutError
+        return await changes(connection, owner, after, most)
+
+    monkeypatch.setattr(statements, "changes", slow)
+    for _ in range(3):
+        with pytest.raises(StoreError, match="no answer"):
+            await store.changes("me")
+    assert await store.changes("me") == ([], False)
+    await store.close()
+
+
+async def test_changes_of_taken_partitions_are_forgotten_in_pages(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While no process runs, transactions of users may leave millions."""
+    monkeypatch.setattr(_postgres, "_MOST_FORGOTTEN", 10)
+    store = PostgresStore(database, partitions=2)
+    await store.open()
+    connection = await connected(database)
+    async with connection.transaction():
+        for number in range(35):
+            await store.put_in(connection, Put(str(number), "h", 0, b""))
+
+    assert (await store.renew("me", lease_us=10**8, horizon_us=0)).changes == []
+    assert await connection.fetchval("SELECT count(*) FROM aiowheel_inbox") == 0
+    await connection.close()
+    await store.close()
 
 
 async def test_names_are_expected_to_be_new_until_one_is_taken(
@@ -690,7 +776,7 @@ async def test_no_statement_reads_the_whole_table(database: str) -> None:
             await statements.rows(connection, "", "a", 10)
             await statements.page(connection, [Cursor(0, 0, 0)], 10, 10)
             await statements.renew(connection, "other", 1, 1, ())
-            await statements.changes(connection, "other")
+            await statements.changes(connection, "other", 0, 10)
         for mode in modes:
             puts = [Put(mode, "h", 0, b"", None, mode)]
             await statements.put_alone(connection, "me", 1, puts, are_new=False)
