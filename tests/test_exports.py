@@ -4,6 +4,7 @@ import inspect
 import os
 import subprocess
 import sys
+import unittest
 from importlib import import_module
 from pathlib import Path
 
@@ -200,3 +201,44 @@ def test_the_help_text_loads_nothing_heavy() -> None:
 
     assert answer.stderr.strip() == "[]"
     assert "doctor" in answer.stdout
+
+
+def test_closing_methods_are_coroutine_functions() -> None:
+    """Frameworks that call such a method as a hook await it only then."""
+    found: set[str] = set()
+    for package in PUBLIC:
+        try:
+            module = import_module(package)
+        except MissingExtraError:
+            continue
+        for name in module.__all__:
+            for method in ("aclose", "__aexit__"):
+                function = getattr(getattr(module, name), method, None)
+                if inspect.isclass(getattr(module, name)) and function is not None:
+                    found.add(f"{name}.{method}")
+                    # The exit of a timeout takes effect at the call.
+                    is_plain = issubclass(getattr(module, name), aiowheel.Timeout)
+                    assert inspect.iscoroutinefunction(function) or is_plain, name
+
+    assert {"Timer.aclose", "Purgatory.__aexit__", "ManualTimer.__aexit__"} <= found
+
+
+@pytest.mark.filterwarnings("error")
+def test_hooks_of_unittest_close_timers_and_purgatories() -> None:
+    """Its stack of contexts and its clean-up await coroutine functions only."""
+    opened: list[aiowheel.Timer | aiowheel.Purgatory] = []
+
+    class Hooks(unittest.IsolatedAsyncioTestCase):
+        async def runTest(self) -> None:  # noqa: N802 - its name in unittest
+            timer = await self.enterAsyncContext(aiowheel.Timer())
+            other = await aiowheel.Timer().__aenter__()
+            purgatory = aiowheel.Purgatory("p", timer=timer)
+            self.addAsyncCleanup(purgatory.aclose)
+            self.addAsyncCleanup(other.aclose)
+            opened.extend([timer, other, purgatory])
+
+    result = Hooks().run()
+
+    assert result is not None
+    assert result.wasSuccessful()
+    assert [each.closed for each in opened] == [True, True, True]

@@ -20,6 +20,7 @@ RANK = {
     "_arguments": 0,
     "_build": 0,
     "_callbacks": 0,
+    "_coroutine_function": 0,
     "_printable": 0,
     "_types": 0,
     "_units": 0,

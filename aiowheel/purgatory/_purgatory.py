@@ -27,6 +27,7 @@ from aiowheel._arguments import (
     safe_repr,
 )
 from aiowheel._callbacks import plain_callback
+from aiowheel._coroutine_function import coroutine_function
 from aiowheel._events import emit, emit_info
 from aiowheel._types import Count, Delay, Drain, Mode, Name, Value
 from aiowheel._units import FOREVER, delay_to_ns
@@ -890,6 +891,7 @@ class Purgatory(OperationOwner):
         return self
 
     # The type checkers demand the type of a coroutine function.
+    @coroutine_function
     def __aexit__(self, *exc_info: object) -> CoroutineType[Any, Any, None]:
         return cast("CoroutineType[Any, Any, None]", self.aclose())
 
@@ -898,6 +900,7 @@ class Purgatory(OperationOwner):
         """Whether closing has begun; new operations are then refused."""
         return self._closed
 
+    @coroutine_function
     def aclose(self, drain: Drain = "expire") -> Coroutine[object, object, None]:
         """Refuse new operations and end the pending ones. Idempotent.
 

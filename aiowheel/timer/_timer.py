@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar, TypeVarTuple, Unpack, cast, overload
 from mypy_extensions import i64
 
 from aiowheel._arguments import checked_choice, safe_repr
+from aiowheel._coroutine_function import coroutine_function
 from aiowheel._types import Clock, Count, Delay, Missed
 from aiowheel._units import delay_to_ns, ns_to_seconds
 from aiowheel.errors import ForeignLoopError, TimerClosedError
@@ -133,6 +134,7 @@ class Timer:
         return self
 
     # The type checkers demand the type of a coroutine function.
+    @coroutine_function
     def __aexit__(self, *exc_info: object) -> CoroutineType[Any, Any, None]:
         return cast("CoroutineType[Any, Any, None]", self.aclose())
 
@@ -146,6 +148,7 @@ class Timer:
         self._tasks = PeriodicTasks(outlives_cancelling=outlives_cancelling)
         self._driver = driver  # last, because the calls of other threads look at this first
 
+    @coroutine_function
     def aclose(self) -> Coroutine[Any, Any, None]:
         """Drop the pending deadlines and close; idempotent, and safe to call from several tasks.
 
