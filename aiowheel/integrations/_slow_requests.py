@@ -86,10 +86,12 @@ class SlowRequestMiddleware:
         timer = current_timer() if self._timer is None else self._timer
         bound = timer.timeout(self._total)
         body = _Body(receive, timer, bound, self._first, self._idle, self._body)
-        begun = trailers = False
+        begun = trailers = ended = False
 
         async def send_and_note(message: Message) -> None:
             nonlocal begun, trailers
+            if ended:  # Quart runs the handler in a task that the cancellation does not reach
+                return
             # Early hints and push promises, which may come before it, are no response.
             if message["type"] == "http.response.start":
                 begun, trailers = True, message.get("trailers", False)
@@ -106,6 +108,7 @@ class SlowRequestMiddleware:
                 finally:
                     body.close()
         except TimeoutError:
+            ended = True
             if begun or not bound.expired():
                 raise
             await self._refuse(scope, send, slow_body=body.slow)

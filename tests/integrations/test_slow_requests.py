@@ -201,6 +201,30 @@ async def test_a_request_over_the_total_is_503(ask: Ask, virtual_clock: VirtualC
         assert len(timer) == 0
 
 
+async def test_a_task_of_the_application_sends_nothing_after_the_503(ask: Ask) -> None:
+    """Quart runs the handler in a task of its own, which the cancellation does not reach."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        task = asyncio.create_task(PlainTextResponse("late")(scope, receive, slow(send)))
+        tasks.append(task)
+        await asyncio.wait([task])
+
+    def slow(send: Send) -> Send:
+        async def send_late(message: Message) -> None:
+            await asyncio.sleep(40)
+            await send(message)
+
+        return send_late
+
+    tasks: list[asyncio.Task[None]] = []
+    exchange = ask(SlowRequestMiddleware(app, total=30))
+    await exchange.task
+    await tasks[0]
+
+    assert exchange.status == 503
+    assert len(exchange.sent) == 2
+
+
 async def test_a_response_that_has_begun_is_aborted(ask: Ask) -> None:
     """The server gets TimeoutError; no second response begins."""
 
