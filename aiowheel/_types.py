@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: A stretch of time: seconds, or a timedelta.
 Delay: TypeAlias = "float | timedelta"
+if not TYPE_CHECKING:
+    Delay = object  # `typing.get_type_hints` cannot evaluate the name of a missing import
 #: A count of something.
 Count: TypeAlias = int
 #: A time or deadline in the unit of a passive wheel.

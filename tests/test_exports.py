@@ -4,6 +4,7 @@ import inspect
 import os
 import subprocess
 import sys
+import typing
 import unittest
 from importlib import import_module
 from pathlib import Path
@@ -201,6 +202,14 @@ def test_the_help_text_loads_nothing_heavy() -> None:
 
     assert answer.stderr.strip() == "[]"
     assert "doctor" in answer.stdout
+
+
+def test_type_hints_of_public_functions_can_be_evaluated() -> None:
+    """Tools for dependency injection and checks at run time evaluate them."""
+    for name in aiowheel.__all__:
+        each = getattr(aiowheel, name)
+        if inspect.isroutine(each):
+            typing.get_type_hints(each)
 
 
 def test_closing_methods_are_coroutine_functions() -> None:

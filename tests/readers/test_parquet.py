@@ -49,7 +49,10 @@ def test_whole_numbers_stay_exact(tmp_path: Path) -> None:
 def test_texts_may_have_any_layout(kind: Any, tmp_path: Path) -> None:
     """Tools that work in memory with views of texts name that type in their files."""
     columns = {name: pa.array([text]).cast(kind) for name, text in (("key", "k"), ("t", "7"))}
-    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    try:
+        pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    except pa.ArrowNotImplementedError as error:  # before pyarrow 20
+        pytest.skip(str(error))
 
     assert pairs(table(tmp_path)) == [(7, "k")]
 
