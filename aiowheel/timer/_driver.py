@@ -447,7 +447,12 @@ class LoopDriver(Driver):
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+        self.on_wake = _wake_nothing
         super().close()
+
+
+def _wake_nothing() -> None:
+    """Replace `on_wake` of a closed driver, which refers to the driver."""
 
 
 def foreign_loop_error(what: str, loop: object, instead: str) -> ForeignLoopError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextvars import Context
+from functools import partial
 from typing import Any, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from aiowheel._arguments import safe_repr
@@ -63,16 +64,21 @@ def _open_on(loop: AbstractEventLoop) -> Timer:
     timer = Timer()
     timer.share(loop)
     setattr(loop, _ATTRIBUTE, timer)
-    close = loop.close
-
-    def close_both() -> None:
-        close()
-        timer.close_with_loop()
-
     # A loop has no hook for its end. Pending callbacks usually refer to the loop, and through it to
     # their wheel; closing the timer breaks that cycle.
-    loop.close = close_both  # type: ignore[method-assign]
+    loop.close = partial(_close_both, loop, loop.close, timer)  # type: ignore[method-assign]
     return timer
+
+
+def _close_both(loop: AbstractEventLoop, close: Callable[[], None], timer: Timer) -> None:
+    close()
+    timer.close_with_loop()
+    # Without these references the loop is in no cycle. A library may have replaced `close` as well.
+    own = vars(loop)
+    closing = own.get("close")
+    if isinstance(closing, partial) and closing.func is _close_both:
+        del own["close"]
+    own.pop(_ATTRIBUTE, None)
 
 
 def call_later(

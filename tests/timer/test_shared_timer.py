@@ -200,3 +200,21 @@ def test_an_interrupt_while_an_alarm_is_set_loses_no_deadline() -> None:
     loop.close()
 
     assert fired == ["waits", "alarmed"]
+
+
+def test_a_closed_loop_needs_no_collector() -> None:
+    """Workers that call `asyncio.run` for each job may have switched it off."""
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def main() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        async with aiowheel.timeout(1):
+            await aiowheel.sleep(0)
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(main())
+        assert loops[0]() is None
+    finally:
+        gc.enable()
