@@ -27,6 +27,7 @@ from aiowheel.shared._store import (
     checked_key,
     checked_name,
     checked_value,
+    deliver_hint,
     new_epoch,
     page_of,
 )
@@ -329,7 +330,7 @@ class PostgresCounters:
 
             def on_notify(_: object, __: int, ___: str, payload: object) -> None:
                 epoch, _, part = str(payload).partition(" ")
-                listener.hint(epoch, json.loads(part))
+                deliver_hint(listener, epoch, part)
 
             await connection.add_listener(self._name, on_notify)
             connection.add_termination_listener(lambda _: lost.set())

@@ -31,6 +31,7 @@ from aiowheel.shared._store import (
     checked_key,
     checked_name,
     checked_value,
+    deliver_hint,
     new_epoch,
 )
 
@@ -461,7 +462,7 @@ class RedisCounters:
                 raise _unavailable(error) from error
             self._heard = now()
             if message and _text(message[0]) == "message":
-                self._take(listener, _text(message[2]))
+                self._take(listener, message[2])
 
     async def _until_lost(self, delivery: asyncio.Task[None]) -> None:
         """Return when a hint that was sent has not arrived; raise the error of the delivery."""
@@ -486,9 +487,13 @@ class RedisCounters:
                 patience = _ON_ITS_WAY
             self._heard = loop.time()
 
-    def _take(self, listener: HintListener, text: str) -> None:
-        epoch, number, values = text.split(" ", 2)
-        sent = int(number)
+    def _take(self, listener: HintListener, message: object) -> None:
+        try:
+            epoch, number, values = _text(message).split(" ", 2)
+            sent = int(number)
+        except ValueError:  # aiowheel has not sent it
+            listener.gap()
+            return
         known_epoch, known = self._last
         first, self._first = self._first, False
         # The first message may have arrived before the last number was read.
@@ -496,7 +501,7 @@ class RedisCounters:
         self._last = (epoch, sent)
         if epoch != known_epoch or not in_order:
             listener.gap()
-        listener.hint(epoch, json.loads(values))
+        deliver_hint(listener, epoch, values)
 
     # --- errors -----------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from aiowheel.shared._store import (
     HintListener,
     checked_key,
     checked_value,
+    hint_values,
     new_epoch,
     page_of,
 )
@@ -302,12 +303,13 @@ def _hints_after(epoch: str, seen: int, messages: Sequence[bytes]) -> list[dict[
     found: dict[int, dict[str, int]] = {}
     try:
         for message in messages:
-            its_epoch, rev, values = json.loads(message.decode())  # faster than for bytes
-            if its_epoch != epoch:
+            its_epoch, rev, sent = json.loads(message.decode())  # faster than for bytes
+            values = hint_values(sent)
+            if its_epoch != epoch or type(rev) is not int or values is None:
                 return None
             if rev > seen:  # an earlier one came after the file was read
                 found[rev] = values
-    except ValueError:  # the message has no values
+    except (TypeError, ValueError, RecursionError):  # no values, or a malformed message
         return None
     # Processes commit in the order of the revisions, but may send messages in another order.
     following = range(seen + 1, seen + 1 + len(found))

@@ -6,6 +6,7 @@ others, and a message about it is only a hint.
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from collections.abc import Collection, Iterable, Mapping
@@ -34,6 +35,33 @@ class HintListener(Protocol):
         A store calls it after it has subscribed again, not when it loses the connection.
         """
         ...
+
+
+def hint_values(found: object) -> dict[str, int] | None:
+    """Return the values of a hint; None if *found* is no object of legal keys and values."""
+    if not isinstance(found, dict):
+        return None
+    values = cast("dict[object, object]", found)
+    try:
+        return {checked_key(key): checked_value("value", each) for key, each in values.items()}
+    except (TypeError, ValueError):
+        return None
+
+
+def deliver_hint(listener: HintListener, epoch: str, text: str) -> None:
+    """Report the hint with the values *text*, as JSON.
+
+    A malformed hint is reported as a gap: others than aiowheel may write to the channel of a
+    server.
+    """
+    try:
+        values = hint_values(json.loads(text))
+    except (ValueError, RecursionError):
+        values = None
+    if values is None:
+        listener.gap()
+    else:
+        listener.hint(epoch, values)
 
 
 class CounterPage(NamedTuple):

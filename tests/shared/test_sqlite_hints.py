@@ -123,6 +123,39 @@ async def test_messages_that_wait_together_need_no_look_if_none_is_lost(
     assert (bool(looks), recorder.gaps) == (is_read, 0)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "5",
+        "{}",
+        "[" * 5_000,
+        '["EPOCH", "2", {"k": 7}]',
+        '["EPOCH", 2.0, {"k": 7}]',
+        '["EPOCH", true, {"k": 7}]',
+        '["EPOCH", 2, []]',
+        '["EPOCH", 2, {"k": 1e999}]',
+        '["EPOCH", 2, {"k": "7"}]',
+    ],
+)
+async def test_a_malformed_message_needs_a_look(
+    recorder: Recorder,
+    other: SqliteCounters,
+    looks: list[tuple[str, int]],
+    until: Until,
+    message: str,
+) -> None:
+    """Every process that may write to the socket can send it."""
+    epoch = await other.raise_to({"k": 1})
+    await until(lambda: recorder.values == {"k": 1})
+
+    other._bells.ring(message.replace("EPOCH", epoch).encode())
+    await until(lambda: looks)
+    await other.raise_to({"k": 2})
+    await until(lambda: recorder.values["k"] == 2)
+
+    assert recorder.gaps == 0
+
+
 async def test_a_write_after_a_silent_one_needs_a_look(
     recorder: Recorder,
     other: SqliteCounters,

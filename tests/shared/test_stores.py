@@ -25,6 +25,7 @@ from aiowheel.shared import (
     SharedCounters,
     SqliteCounters,
 )
+from aiowheel.shared._store import deliver_hint
 from aiowheel.testing import MemoryCounters, counter_store_checks
 from aiowheel.testing._store_checks import StoreCheck
 from benchmarks import _postgres
@@ -81,10 +82,12 @@ class HintLog:
     def __init__(self) -> None:
         self.hints: list[set[str]] = []
         self.gaps = 0
+        self.values: dict[str, int] = {}
 
     def hint(self, epoch: str, values: Mapping[str, int]) -> None:
-        """Keep the keys of a hint."""
+        """Keep the keys of a hint, and its values."""
         self.hints.append(set(values))
+        self.values |= values
 
     def gap(self) -> None:
         """Count a gap."""
@@ -165,6 +168,96 @@ async def test_publishes_of_other_keys_cost_a_process_one_hint_a_batch(
         assert await waits[7]
         for wait in waits:
             wait.cancel()
+
+
+MALFORMED = [
+    pytest.param(text, id=name)
+    for name, text in {
+        "nothing": "",
+        "no JSON": "{",
+        "deep JSON": "[" * 7_000,
+        "no object": "[]",
+        "a text": '{"key": "7"}',
+        "a bool": '{"key": true}',
+        "a fraction": '{"key": 7.5}',
+        "infinity": '{"key": 1e999}',
+        "no number": '{"key": NaN}',
+        "a negative number": '{"key": -1}',
+        "64 bits": '{"key": 9223372036854775808}',
+        "many digits": f'{{"key": {"9" * 5_000}}}',
+        "an empty key": '{"": 7}',
+        "half a surrogate pair": '{"\\ud800": 7}',
+    }.items()
+]
+
+
+@pytest.mark.parametrize("text", MALFORMED)
+def test_a_malformed_hint_is_a_gap(text: str) -> None:
+    """Others than aiowheel may write to the channel; a read makes up for what the hint was."""
+    log = HintLog()
+
+    deliver_hint(log, "epoch", text)
+
+    assert (log.hints, log.gaps) == ([], 1)
+
+
+def test_the_greatest_value_is_legal_in_a_hint() -> None:
+    """It is the greatest value that a store takes."""
+    log = HintLog()
+
+    deliver_hint(log, "epoch", '{"key": 9223372036854775807, "other": 0}')
+
+    assert (log.values, log.gaps) == ({"key": 2**63 - 1, "other": 0}, 0)
+
+
+async def test_a_malformed_notification_of_postgres_ends_nothing(
+    postgres_server: PostgresServer, process: Process
+) -> None:
+    """A malformed value would otherwise stop all reads after the next gap."""
+    asyncpg: Any = pytest.importorskip("asyncpg")
+    connection = await asyncpg.connect(postgres_server.dsn)
+    name = f"hints_{uuid.uuid4().hex}"  # a test runs on two loops, with one server
+    store = PostgresCounters(postgres_server.dsn, name=name)
+    try:
+        async with process(store) as (_, shared):
+            await shared.advance("key", 1)
+            assert await shared.value("key") == 1
+            gaps = shared.statistics().gaps
+            for text in (f'{shared.epoch} {{"key": 1e999}}', "", "other {}"):
+                await connection.execute("SELECT pg_notify($1, $2)", name, text)
+            await shared.advance("key", 2)  # its hint comes after the others
+
+            assert await shared.wait_until({"key": 2}, 60)
+            assert await shared.value("other") is None
+            assert shared.statistics().gaps == gaps + 3
+    finally:
+        await connection.close()
+
+
+async def test_a_malformed_message_of_redis_ends_nothing(
+    steady_redis: RedisServer, process: Process, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The connection stays as well."""
+    redis: Any = pytest.importorskip("redis.asyncio")
+    client = redis.Redis.from_url(steady_redis.address)
+    name = f"hints_{uuid.uuid4().hex}"  # as above
+    try:
+        async with process(RedisCounters(steady_redis.address, name=name)) as (_, shared):
+            await shared.advance("key", 1)
+            assert await shared.value("key") == 1
+            messages = ["", "x", "x y {}", "x 1", f"x {'9' * 5_000} {{}}", b"\xff"]
+            messages.append(f'{shared.epoch} 2 {{"key": 1e999}}')
+            gaps = shared.statistics().gaps
+            for message in messages:
+                assert await client.publish(f"{{{name}}}:hints", message) == 1
+            await until(lambda: shared.statistics().gaps >= gaps + len(messages))
+            await shared.advance("key", 2)
+
+            assert await shared.wait_until({"key": 2}, 60)
+            assert await shared.value("other") is None
+    finally:
+        await client.aclose()
+    assert "shared_listen_failed" not in caplog.text
 
 
 def resources() -> tuple[int, set[str]]:
