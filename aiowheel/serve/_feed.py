@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 from aiowheel.errors import EpochChangedError, PurgatoryClosedError, SharedCountersClosedError
@@ -10,6 +11,7 @@ from aiowheel.serve._service import Service
 from aiowheel.serve._topic_store import News
 
 _PAGE = 65_536  # bytes of messages per page
+_PAUSE = 1.0  # seconds before the next wait, after a wait that ended without news
 
 
 async def feed(service: Service, name: str, has: Seen) -> AsyncGenerator[News | None, None]:
@@ -22,12 +24,15 @@ async def feed(service: Service, name: str, has: Seen) -> AsyncGenerator[News | 
     Raises:
         StoreUnavailableError: The store of the topics does not answer.
     """
+    may_have_news = False
     while not service.stopping:
         news = await service.store.news(name, has, _PAGE)
         if news.threshold is None:
-            has = news.seen
+            has, may_have_news = news.seen, False
             yield news
             continue
+        if may_have_news:  # the counter stands above the version, so the next wait may end at once
+            await asyncio.sleep(_PAUSE)
         try:
             may_have_news = await service.store.wait(name, news.threshold, service.limits.heartbeat)
         except (PurgatoryClosedError, SharedCountersClosedError):

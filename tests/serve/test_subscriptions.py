@@ -9,6 +9,8 @@ pytest.importorskip("starlette")
 pytest.importorskip("prometheus_client")
 
 from aiowheel.serve import Limits, TopicApp
+from aiowheel.serve._parameters import Seen
+from aiowheel.serve._topic_store import News
 from aiowheel.testing import VirtualClock
 
 from .conftest import Serving, Subscriber
@@ -44,6 +46,35 @@ async def test_silence_is_filled_with_heartbeats(
         assert await subscriber.message() == {"heartbeat": True}
 
     assert virtual_clock.time() - begun == pytest.approx(20 + 15 + 20, abs=0.1)
+
+
+async def test_waits_that_end_without_news_cause_few_reads(
+    serving: Serving, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A counter of a shared store may stand above the version of the topic."""
+    app = TopicApp(Limits(heartbeat=20.0))
+    store = app._service.store
+    reads: list[float] = []
+    read = store.news
+
+    async def counted(name: str, has: Seen, most: int | None = None) -> News:
+        reads.append(virtual_clock.time())
+        assert len(reads) < 100
+        return await read(name, has, most)
+
+    def end_at_once(*_: object) -> asyncio.Future[bool]:
+        waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        waiting.set_result(True)
+        return waiting
+
+    monkeypatch.setattr(store, "news", counted)
+    monkeypatch.setattr(store, "wait", end_at_once)
+    async with serving(app) as client, Subscriber(app, "/topics/a") as subscriber:
+        await subscriber.accepted()
+        await asyncio.sleep(20)
+        assert 10 < len(reads) < 30
+        await client.post("/topics/a", content="1")
+        assert [m["data"] for m in (await subscriber.message())["messages"]] == ["1"]
 
 
 async def test_a_returning_subscriber_gets_the_number_of_missed_messages(serving: Serving) -> None:
