@@ -189,7 +189,7 @@ PAGE: Final = (
 
 async def prepare(connection: Any, partitions: int | None, default: int, *, create: bool) -> int:
     """Create the tables, or check existing ones; return their number of partitions."""
-    await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+    await connection.execute("SELECT pg_catalog.pg_advisory_xact_lock($1)", _LOCK)
     if await connection.fetchval("SELECT to_regclass('aiowheel_meta')") is None:
         if not create:
             raise StoreError("there are no tables of durable timers in this database")
@@ -218,10 +218,10 @@ def _parts_of_tables() -> list[tuple[str, str]]:
 
 
 _FIND_PARTS: Final = """
-WITH tables AS (SELECT name, to_regclass(name) AS oid FROM unnest($1::text[]) AS name)
+WITH tables AS (SELECT name, to_regclass(name) AS oid FROM pg_catalog.unnest($1::text[]) AS name)
 SELECT name, 'column ' || attname || ' of type ' || format_type(atttypid, NULL)
 FROM tables JOIN pg_attribute ON attrelid = oid WHERE attnum > 0 AND NOT attisdropped
-UNION ALL SELECT name, unnest(ARRAY[
+UNION ALL SELECT name, pg_catalog.unnest(ARRAY[
     'valid index ' || relname,
     CASE WHEN indisunique AND indpred IS NULL AND indnkeyatts = 1
     THEN 'valid unique index on ' || pg_get_indexdef(indexrelid, 1, true) END

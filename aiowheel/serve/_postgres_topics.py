@@ -27,7 +27,7 @@ _MADE = """
 SELECT EXISTS (
     SELECT FROM pg_class WHERE relname = 'aiowheel_topic_totals' AND pg_table_is_visible(oid))
 """
-_LOCK = "SELECT pg_advisory_xact_lock(hashtext('aiowheel topics'))"
+_LOCK = "SELECT pg_catalog.pg_advisory_xact_lock(hashtext('aiowheel topics'))"
 _TABLES = """
 CREATE TABLE aiowheel_topics (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text COLLATE "C" NOT NULL UNIQUE,

@@ -67,7 +67,7 @@ _RAISE = (
     ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE old.value < excluded.value
     RETURNING 1
 ), sent AS (
-    SELECT pg_notify('{0}', epoch || ' ' || part) FROM ours, unnest($4::text[]) AS part
+    SELECT pg_notify('{0}', epoch || ' ' || part) FROM ours, pg_catalog.unnest($4::text[]) AS part
     WHERE EXISTS (SELECT FROM raised)
 )
 SELECT epoch, (SELECT count(*) FROM sent) FROM ours
@@ -77,11 +77,11 @@ _ADD_ONE = (
     _PROPOSED
     + """, raised AS (
     INSERT INTO {0}_counters AS old (key, value)
-    SELECT key, 1 FROM unnest($2::text[]) AS key
+    SELECT key, 1 FROM pg_catalog.unnest($2::text[]) AS key
     ON CONFLICT (key) DO UPDATE SET value = old.value + 1
     RETURNING key, value
 ), parts AS (
-    SELECT json_object_agg(key, value)::text AS part FROM (
+    SELECT pg_catalog.json_object_agg(key, value)::text AS part FROM (
         SELECT key, value, (row_number() OVER () - 1) / $3 AS number FROM raised) AS numbered
     GROUP BY number
 ), sent AS (SELECT pg_notify('{0}', epoch || ' ' || part) FROM ours, parts)
@@ -122,7 +122,7 @@ _COMPARE = (
 ), raised AS (
     SELECT key, value FROM added UNION ALL SELECT key, value FROM updated
 ), parts AS (
-    SELECT json_object_agg(key, value)::text AS part FROM (
+    SELECT pg_catalog.json_object_agg(key, value)::text AS part FROM (
         SELECT key, value, (row_number() OVER () - 1) / $5 AS number FROM raised) AS numbered
     GROUP BY number
 ), sent AS (SELECT pg_notify('{0}', epoch || ' ' || part) FROM ours, parts)
@@ -342,7 +342,7 @@ class PostgresCounters:
             return
         async with connection.transaction(isolation="read_committed"):
             # CREATE TABLE IF NOT EXISTS fails when two sessions run it at the same time.
-            lock = f"SELECT pg_advisory_xact_lock(hashtext('{self._name} aiowheel'))"
+            lock = f"SELECT pg_catalog.pg_advisory_xact_lock(hashtext('{self._name} aiowheel'))"
             await connection.execute(lock)
             await connection.execute(self._schema)
 

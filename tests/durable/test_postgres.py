@@ -57,6 +57,24 @@ async def connected(database: str) -> Any:
     return await import_module("asyncpg").connect(database)
 
 
+async def test_functions_of_another_role_are_not_called(database: str) -> None:
+    """PostgreSQL prefers a function of exactly the types of the arguments to its own one."""
+    connection = await connected(database)
+    await connection.execute(
+        "CREATE FUNCTION unnest(text[]) RETURNS SETOF text LANGUAGE plpgsql "
+        "AS $$ BEGIN RAISE 'called'; END $$; "
+        "CREATE FUNCTION pg_advisory_xact_lock(float8) RETURNS void LANGUAGE plpgsql "
+        "AS $$ BEGIN RAISE 'called'; END $$"
+    )
+    try:
+        async with connection.transaction():
+            await statements.prepare(connection, None, 4, create=True)
+
+        assert await statements.missing(connection) == []
+    finally:
+        await connection.close()
+
+
 async def test_effects_of_handlers_happen_exactly_once(database: str) -> None:
     """`schedule_in` and `ack_in` keep effects exact, although every second transaction fails."""
     timers = DurableTimers(PostgresStore(database, partitions=4))

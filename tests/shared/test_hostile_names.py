@@ -1,11 +1,13 @@
-"""Keys, names and payloads that contain SQL are stored unchanged and are never executed."""
+"""SQL of others is not executed: neither that in keys, names and payloads, nor their functions."""
 
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+import uuid
+from contextlib import aclosing, closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +51,40 @@ async def test_counters_in_sqlite(process: Process, tmp_path: Path) -> None:
 async def test_counters_in_postgres(process: Process, postgres_server: PostgresServer) -> None:
     """The names also pass through the payload of a notification."""
     await count_with(process, PostgresCounters(postgres_server.dsn, name="hostile"))
+
+
+async def test_functions_of_other_roles_are_not_called(
+    process: Process, postgres_server: PostgresServer
+) -> None:
+    """PostgreSQL prefers a function of exactly the types of the arguments to its own one."""
+    asyncpg: Any = pytest.importorskip("asyncpg")
+    schema = f"planted_{uuid.uuid4().hex}"
+    dsn = f"{postgres_server.dsn}?search_path={schema}"
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(
+            f"""
+            CREATE SCHEMA {schema};
+            CREATE FUNCTION unnest(text[]) RETURNS SETOF text LANGUAGE plpgsql
+            AS $$ BEGIN RAISE 'called'; END $$;
+            CREATE FUNCTION pg_advisory_xact_lock(integer) RETURNS void LANGUAGE plpgsql
+            AS $$ BEGIN RAISE 'called'; END $$;
+            CREATE FUNCTION step(json, text, bigint) RETURNS json LANGUAGE plpgsql
+            AS $$ BEGIN RAISE 'called'; END $$;
+            CREATE AGGREGATE json_object_agg(text, bigint) (SFUNC = step, STYPE = json);
+            """
+        )
+        with pytest.raises(asyncpg.RaiseError):
+            await connection.fetch("SELECT unnest('{a}'::text[])")
+        async with process(PostgresCounters(dsn)) as (_, shared):
+            await shared.advance("key", 1)
+            await shared.check_and_complete("check")
+            assert await shared.value("key") == 1
+        async with aclosing(PostgresCounters(dsn)) as store:
+            assert (await store.compare_and_raise({"key": (1, 2)}))[1] == {"key"}
+    finally:
+        await connection.execute(f"DROP SCHEMA {schema} CASCADE")
+        await connection.close()
 
 
 @pytest.mark.parametrize("name", ["x; DROP TABLE y", "a'b", 'a"b', "A", "", "x" * 41])
