@@ -21,6 +21,10 @@ def this_machine_only(scope: Scope) -> bool:
     `X-Forwarded-For`, `X-Real-IP` or `Forwarded` is refused. A proxy that adds none of them must
     refuse the path of the dashboard itself. The check of `Host` prevents DNS rebinding: the page of
     an attacker, whose host name was pointed at this machine, requests that name.
+
+    A request from a page of another origin is refused as well, also if the application allows that
+    origin: a browser on this machine sends the requests of every page. A link to the dashboard
+    works.
     """
     client = scope.get("client")
     headers: list[tuple[bytes, bytes]] = scope.get("headers", [])
@@ -30,7 +34,19 @@ def this_machine_only(scope: Scope) -> bool:
         and _is_loopback(client[0])
         and not any(name in _FORWARDED for name, _ in headers)
         and all(_names_loopback(host.decode("latin-1")) for host in hosts)
+        and not _is_of_another_origin(headers, hosts)
     )
+
+
+def _is_of_another_origin(headers: list[tuple[bytes, bytes]], hosts: list[bytes]) -> bool:
+    """Return whether a browser says that a page of another origin made this request."""
+    found = dict(headers)
+    origin = found.get(b"origin")
+    if origin is not None:
+        scheme, _, place = origin.lower().partition(b"://")
+        return scheme not in {b"http", b"https"} or place not in {host.lower() for host in hosts}
+    is_embedded = found.get(b"sec-fetch-dest") != b"document"  # else the user followed a link
+    return is_embedded and found.get(b"sec-fetch-site") in {b"cross-site", b"same-site"}
 
 
 def _names_loopback(host: str) -> bool:

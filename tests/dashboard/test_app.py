@@ -202,10 +202,23 @@ async def test_a_missing_slash_is_added_by_a_relative_redirect() -> None:
         (scope("/") | {"headers": [(b"host", b"127.0.0.1")]}, True),
         (scope("/") | {"headers": [(b"host", b"evil.example:8000")]}, False),
         (scope("/") | {"headers": [(b"host", b"localhost.evil.example")]}, False),
+        (scope("/", sec_fetch_site="none", sec_fetch_dest="document"), True),
+        (scope("/", sec_fetch_site="same-origin", sec_fetch_dest="empty"), True),
+        (scope("/", sec_fetch_site="cross-site", sec_fetch_dest="document"), True),
+        (scope("/", sec_fetch_site="cross-site", sec_fetch_dest="empty"), False),
+        (scope("/", sec_fetch_site="same-site", sec_fetch_dest="iframe"), False),
+        (scope("/", sec_fetch_site="cross-site"), False),
+        (scope("/", origin="http://localhost:8000"), True),
+        (scope("/", origin="https://LOCALHOST:8000"), True),
+        (scope("/", origin="https://evil.example"), False),
+        (scope("/", origin="http://localhost:9000"), False),
+        (scope("/", origin="http://localhost:8000.evil.example"), False),
+        (scope("/", origin="null"), False),
+        (scope("/") | {"headers": [(b"origin", b"http://localhost:8000")]}, False),
     ],
 )
 async def test_the_default_guard_allows_only_this_machine(request_: Scope, allowed: bool) -> None:  # noqa: FBT001 - a parameter
-    """Forwarded requests and rebound host names are refused."""
+    """Forwarded requests, rebound host names and pages of other origins are refused."""
     assert this_machine_only(request_) is allowed
     assert (await asked(made(), request_)).status == (200 if allowed else 403)
 
