@@ -25,7 +25,8 @@ class Bells:
     """The sockets of processes in a folder: this process reads its own and writes to all.
 
     The folder is beside a file that the processes share. A link is not used as the folder, nor is a
-    folder of another user who may not read the file, because he could read the messages.
+    folder of another user who may not read the file, because he could read the messages. Only users
+    who may write the file may enter the folder, because a message is believed as the file is.
 
     Args:
         file: The file that the processes share.
@@ -57,11 +58,12 @@ class Bells:
         """
         if not hasattr(socket, "AF_UNIX") or sys.platform == "win32":
             return
-        self._folder.mkdir(exist_ok=True)
+        self._folder.mkdir(_mode_of_folder(self._file), exist_ok=True)
         # Chosen here, because the object may have been created before a fork.
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         folder = self._checked_folder()
         try:
+            self._narrow(folder)
             own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             try:
                 own.setblocking(False)
@@ -123,6 +125,14 @@ class Bells:
         os.close(folder)
         raise PermissionError(errno.EPERM, "a folder of another user", str(self._folder))
 
+    def _narrow(self, folder: int) -> None:
+        """Close a folder of this user to users who may not write the file."""
+        found = os.fstat(folder)
+        mode = stat.S_IMODE(found.st_mode)
+        narrow = mode & ~(0o777 & ~_mode_of_folder(self._file))
+        if found.st_uid == os.geteuid() and mode != narrow:
+            os.fchmod(folder, narrow)
+
     def _send(self, sender: socket.socket, message: bytes, folder: int, name: str) -> None:
         try:
             sender.sendto(message, self._address(folder, name))
@@ -150,6 +160,16 @@ class Bells:
         sender, self._sender = self._sender, None
         if sender is not None:
             sender.close()
+
+
+def _mode_of_folder(file: Path) -> int:
+    """Return the permissions of the folder: users who may write *file* may enter the folder."""
+    try:
+        mode = file.stat().st_mode
+    except OSError:
+        return stat.S_IRWXU
+    group = stat.S_IRWXG if mode & stat.S_IWGRP else 0
+    return stat.S_IRWXU | group | (stat.S_IRWXO if mode & stat.S_IWOTH else 0)
 
 
 def _may_read(user: int, file: Path) -> bool:

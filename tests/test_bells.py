@@ -7,7 +7,9 @@ import errno
 import gc
 import os
 import socket
+import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,36 @@ async def test_a_process_without_descriptors_rings_later(
     await rung.wait()
     listening.close()
     ringing.close()
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    """New files and folders get all permissions that the program asks for."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("no_umask")
+@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize(
+    ("of_file", "of_folder"),
+    [(0o644, 0o700), (0o600, 0o700), (0o664, 0o770), (0o666, 0o777), (None, 0o700)],
+)
+async def test_only_users_who_may_write_the_file_can_send_messages(
+    short_path: Path, of_file: int | None, of_folder: int, *, is_there: bool
+) -> None:
+    """An existing folder may be open to more users, as earlier releases created it."""
+    file, folder = short_path / "file", short_path / "file-bells"
+    if of_file is not None:
+        file.touch(of_file)
+    if is_there:
+        folder.mkdir(0o777)
+    bells = Bells(file, "-bells")
+    bells.listen(asyncio.get_running_loop(), lambda _: None)
+    bells.close()
+
+    assert stat.S_IMODE(folder.stat().st_mode) == of_folder
 
 
 def dead_socket(folder: Path) -> Path:
