@@ -130,7 +130,13 @@ def list_(
         raise BadInputError(f"--prefix must be Unicode text, got {prefix!r}")
 
     async def read(opened: Store) -> tuple[Any, list[Row]]:
-        return await opened.summary(), await opened.rows(prefix=prefix, limit=limit)
+        summary = await opened.summary()
+        rows: list[Row] = []
+        after = ""
+        while page := await opened.rows(after=after, prefix=prefix, limit=limit - len(rows)):
+            rows += page
+            after = page[-1].name
+        return summary, rows
 
     summary, rows = _with_store(store, read)
     if json:
@@ -207,7 +213,11 @@ def dead(store: Where, *, limit: Limit = 100, json: Json = False) -> None:
     """
 
     async def read(opened: Store) -> tuple[list[DeadLetter], int]:
-        letters = await opened.dead_letters(limit=limit)
+        letters: list[DeadLetter] = []
+        after = 0
+        while page := await opened.dead_letters(after=after, limit=limit - len(letters)):
+            letters += page
+            after = page[-1].id
         count = len(letters)
         return letters, count if count < limit else (await opened.summary()).dead
 

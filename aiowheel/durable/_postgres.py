@@ -49,6 +49,7 @@ _COMMAND_SECONDS = 10.0
 _NO_ANSWER = f"PostgreSQL: no answer within {_COMMAND_SECONDS:g} seconds"
 _HEARTBEAT_SECONDS = 5.0  # between two checks of the listening connection
 _MOST_CHANGES = 1000  # changes that are taken in one transaction
+_MOST_ROWS = 1000  # timers or dead letters that are listed by one statement
 _MOST_FORGOTTEN = 10_000  # changes that are removed unread in one transaction
 _LOCK_MS = 2000  #: how long a commit waits for timers that other transactions hold
 _BRIEF_LOCK_MS = 20  #: the same, for a commit that is divided then
@@ -116,7 +117,8 @@ class PostgresStore(Store):
         self._listening: LastingTask | None = None
         self._upserts_left = 0  # commits of puts until names are expected to be new again
         self._apart_until = 0.0  # on the loop's clock; see `_commit_apart`
-        self._page_of_changes = _MOST_CHANGES
+        self._page_of_changes = _PageSize(_MOST_CHANGES)
+        self._page_of_rows = _PageSize(_MOST_ROWS)
 
     def _use(self, session: str) -> None:
         """Create the connections, to a host of this kind; see `_connected`."""
@@ -291,18 +293,18 @@ class PostgresStore(Store):
         found: list[Change] = []
         after = 0
         while True:
-            most = self._page_of_changes
+            most = self._page_of_changes.rows
             take = partial(statements.changes, owner=owner, after=after, most=most)
             try:
                 page, last, is_free = await self._write(take)
-            except StoreError:  # the payloads of a page may be too much for the network
-                self._page_of_changes = max(self._page_of_changes // 4, 1)
+            except StoreError:  # the caller renews its leases before it tries again
+                self._page_of_changes.shrink(most)
                 raise
             found += page
             if last is None:
                 return found, is_free
             after = last
-            self._page_of_changes = min(2 * self._page_of_changes, _MOST_CHANGES)
+            self._page_of_changes.grow(most)
 
     async def _write(self, execute: Callable[[Any], Awaitable[T]], lock_ms: int = _LOCK_MS) -> T:
         async def transaction(connection: Any) -> T:
@@ -325,15 +327,27 @@ class PostgresStore(Store):
 
     async def rows(self, *, after: str = "", prefix: str = "", limit: int = 1000) -> list[Row]:
         """Return timers by name, in the order of its bytes."""
-        return await self._reader.run(
-            lambda connection: statements.rows(connection, after, prefix, limit)
-        )
+        read = partial(statements.rows, after=after, prefix=prefix)
+        return await self._read_page(read, limit)
 
     async def dead_letters(self, *, after: int = 0, limit: int = 1000) -> list[DeadLetter]:
         """Return dead letters by id."""
-        return await self._reader.run(
-            lambda connection: statements.dead_letters(connection, after, limit)
-        )
+        return await self._read_page(partial(statements.dead_letters, after=after), limit)
+
+    async def _read_page(self, read: Callable[..., Awaitable[list[T]]], limit: int) -> list[T]:
+        """Read at most *limit* rows, and fewer if an open connection gets no answer in time."""
+        while True:
+            most = min(limit, self._page_of_rows.rows)
+            try:
+                page = await self._reader.run(partial(read, limit=most))
+            except StoreError as error:
+                if most <= 1 or not _is_slow(error):
+                    raise
+                self._page_of_rows.shrink(most)
+            else:
+                if len(page) == most:
+                    self._page_of_rows.grow(most)
+                return page
 
     async def summary(self) -> Summary:
         """Return the counts of the tables."""
@@ -350,7 +364,8 @@ class PostgresStore(Store):
         if (unnamed := await self.get("")) is not None:  # the first page begins after this name
             flaws += flaws_of(unnamed, self.partitions)
         after = ""
-        while rows := await self.rows(after=after):
+        read = partial(statements.rows, has_payloads=False)
+        while rows := await self._read_page(partial(read, after=after), _MOST_ROWS):
             for row in rows:
                 flaws += flaws_of(row, self.partitions)
             after = rows[-1].name
@@ -391,6 +406,11 @@ def _is_held(error: StoreError) -> bool:
     return isinstance(error.__cause__, asyncpg.LockNotAvailableError)
 
 
+def _is_slow(error: StoreError) -> bool:
+    """Return whether an open connection got no answer in time."""
+    return isinstance(error.__cause__, TimeoutError)
+
+
 def _set(event: asyncio.Event, _: object) -> None:
     event.set()
 
@@ -411,6 +431,25 @@ async def _connected(dsn: str, session: str) -> Any:
         raise
     except (ValueError, OverflowError):  # the second for a port beyond 65,535
         raise StoreError(MALFORMED_DSN) from None
+
+
+class _PageSize:
+    """How many rows a statement asks for: fewer after an error, more after a full page.
+
+    The payloads of a page may be too much for the network.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.rows = most
+
+    def shrink(self, asked: int) -> None:
+        """Note that there was no answer for *asked* rows."""
+        self.rows = max(asked // 4, 1)
+
+    def grow(self, asked: int) -> None:
+        """Note an answer of *asked* rows."""
+        self.rows = max(self.rows, min(2 * asked, self._most))
 
 
 class _Connection:
@@ -452,6 +491,7 @@ class _Connection:
         raise AssertionError("the last try returns or raises")
 
     async def _run(self, call: Callable[[Any], Awaitable[T]], lock_ms: int) -> T:
+        is_open = False
         try:
             if self._connection is None or self._connection.is_closed():
                 was_lost = self._connection is not None
@@ -459,6 +499,7 @@ class _Connection:
                 self._lock_ms = _LOCK_MS
                 if was_lost:
                     self._report_loss()
+            is_open = True
             if lock_ms != self._lock_ms:
                 await self._connection.execute(f"SET lock_timeout = {lock_ms}")
                 self._lock_ms = lock_ms
@@ -472,7 +513,7 @@ class _Connection:
         except TimeoutError as error:
             self._drop()
             self._silences += 1
-            raise StoreError(_NO_ANSWER) from error
+            raise StoreError(_NO_ANSWER) from (error if is_open else None)
         except _UNUSABLE as error:
             self._drop()
             raise StoreError(f"PostgreSQL: {type(error).__name__}: {error}") from error

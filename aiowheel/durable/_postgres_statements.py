@@ -107,6 +107,9 @@ CREATE TABLE aiowheel_inbox (
 _LOCK: Final = 0x61696F77  # advisory lock: one process at a time creates the tables
 
 _ROW: Final = ", ".join(Row._fields)
+_ROW_WITHOUT_PAYLOAD: Final = _ROW.replace(
+    "payload", "CASE WHEN payload IS NOT NULL THEN ''::bytea END"
+)
 _T_ROW: Final = ", ".join(f"t.{column}" for column in Row._fields)
 _DEAD: Final = ", ".join(DeadLetter._fields)
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -649,8 +652,16 @@ def _end_of(prefix: str) -> str | None:
     return start[:-1] + chr(0xE000 if last == 0xD800 else last)  # no text has a surrogate
 
 
-async def rows(connection: Any, after: str, prefix: str, limit: int) -> list[Row]:
-    """Return timers by name."""
+async def rows(
+    connection: Any,
+    after: str = "",
+    prefix: str = "",
+    limit: int = 1000,
+    *,
+    has_payloads: bool = True,
+) -> list[Row]:
+    """Return timers by name; without *has_payloads* an empty payload stands for each."""
+    columns = _ROW if has_payloads else _ROW_WITHOUT_PAYLOAD
     values: list[object] = [after, prefix, limit]
     bound = ""
     # In other encodings, the order of the bytes is not that of the code points.
@@ -660,7 +671,7 @@ async def rows(connection: Any, after: str, prefix: str, limit: int) -> list[Row
             bound = "AND name < $4 "
             values.append(end)
     records = await connection.fetch(
-        f"SELECT {_ROW} FROM aiowheel_timers WHERE name > $1 AND name >= $2 "
+        f"SELECT {columns} FROM aiowheel_timers WHERE name > $1 AND name >= $2 "
         f"AND starts_with(name, $2) {bound}ORDER BY name LIMIT $3",
         *values,
     )

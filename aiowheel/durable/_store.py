@@ -164,11 +164,17 @@ class Store(ABC):
 
     @abstractmethod
     async def rows(self, *, after: str = "", prefix: str = "", limit: int = 1000) -> list[Row]:
-        """Return at most *limit* timers by name: after *after*, and beginning with *prefix*."""
+        """Return at most *limit* timers by name: after *after*, and beginning with *prefix*.
+
+        A store may return fewer, but none only if there are none left.
+        """
 
     @abstractmethod
     async def dead_letters(self, *, after: int = 0, limit: int = 1000) -> list[DeadLetter]:
-        """Return at most *limit* dead letters by id, after the id *after*."""
+        """Return at most *limit* dead letters by id, after the id *after*.
+
+        A store may return fewer, but none only if there are none left.
+        """
 
     @abstractmethod
     async def summary(self) -> Summary:

@@ -44,6 +44,16 @@ def store(tmp_path: Path) -> str:
     return str(path)
 
 
+def bury_another(store: str) -> None:
+    """Add a second dead letter."""
+    connection = sqlite3.connect(store, isolation_level=None)
+    connection.execute(
+        "INSERT INTO aiowheel_dead SELECT id + 1, 'other', handler, due_us, '9.1', attempts,"
+        " died_us, error, payload FROM aiowheel_dead"
+    )
+    connection.close()
+
+
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     """Return the JSON that a command prints."""
     assert run(["durable", *arguments, "--json"]) == 0
@@ -61,6 +71,26 @@ def test_list_counts_and_lists(store: str, capsys: pytest.CaptureFixture[str]) -
     text = capsys.readouterr().out
     assert "3 pending, 0 overdue, 1 dead" in text
     assert "2099-01-01 00:00:00.000+00:00" in text
+
+
+def test_all_timers_and_letters_are_shown_if_the_store_reads_short_pages(
+    store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A PostgreSQL store shortens a page that it cannot read in time."""
+
+    def shortened(read: Any) -> Any:
+        return lambda *values, limit, **rest: read(*values, limit=min(limit, 1), **rest)
+
+    bury_another(store)
+    monkeypatch.setattr(SQLiteStore, "rows", shortened(SQLiteStore.rows))
+    monkeypatch.setattr(SQLiteStore, "dead_letters", shortened(SQLiteStore.dead_letters))
+
+    names = [timer["name"] for timer in answer(capsys, "list", store)["timers"]]
+    assert names == ["mail", "order:1", "order:2"]
+    assert len(answer(capsys, "list", store, "--limit", "2")["timers"]) == 2
+    assert answer(capsys, "dead", store)["count"] == len(answer(capsys, "dead", store)["dead"]) == 2
+    shown = answer(capsys, "dead", store, "--limit", "1")
+    assert (shown["count"], len(shown["dead"])) == (2, 1)
 
 
 def test_show_and_cancel_one_timer(store: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,12 +210,7 @@ def test_dead_letters_are_listed_and_redriven(
 
 def test_all_dead_letters_are_counted(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`--limit` shortens the list, and the count is that of all dead letters."""
-    connection = sqlite3.connect(store, isolation_level=None)
-    connection.execute(
-        "INSERT INTO aiowheel_dead SELECT id + 1, 'other', handler, due_us, '9.1', attempts,"
-        " died_us, error, payload FROM aiowheel_dead"
-    )
-    connection.close()
+    bury_another(store)
 
     assert run(["durable", "dead", store, "--limit", "1"]) == 0
     text = capsys.readouterr().out

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
@@ -19,6 +19,7 @@ from aiowheel.durable import (
     BadRowError,
     DurableTimers,
     Fire,
+    NewTimer,
     PostgresStore,
     Retry,
     StaleFireError,
@@ -26,6 +27,7 @@ from aiowheel.durable import (
     _postgres,
 )
 from aiowheel.durable import _postgres_statements as statements
+from aiowheel.durable._databases import flaws_of
 from aiowheel.durable._operations import (
     Cancel,
     Change,
@@ -118,6 +120,7 @@ async def test_many_changes_are_taken_in_pages(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A transaction of a user may leave more of them than one statement can read in time."""
+    monkeypatch.setattr(_postgres, "_MOST_CHANGES", 10)
     store = PostgresStore(database, partitions=1)
     await store.open()
     now = (await store.renew("me", lease_us=10**8, horizon_us=10**8)).now_us
@@ -142,8 +145,6 @@ async def test_many_changes_are_taken_in_pages(
         return answer
 
     monkeypatch.setattr(statements, "changes", recorded)
-    monkeypatch.setattr(store, "_page_of_changes", 10)
-    monkeypatch.setattr(_postgres, "_MOST_CHANGES", 10)
     await leave("a")
     taken, is_free = await store.changes("me")
     await leave("b")
@@ -179,6 +180,94 @@ async def test_a_page_of_changes_that_cannot_be_read_is_tried_with_fewer(
             await store.changes("me")
     assert await store.changes("me") == ([], False)
     await store.close()
+
+
+async def test_a_list_that_cannot_be_read_is_read_in_smaller_pages(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The payloads of a page may be too much for the network."""
+    asked: list[int] = []
+
+    def slow(read: Callable[..., Awaitable[list[Any]]]) -> Callable[..., Awaitable[list[Any]]]:
+        async def slowed(connection: Any, *, limit: int, **settings: Any) -> list[Any]:
+            asked.append(limit)
+            if limit > 20:
+                raise TimeoutError
+            return await read(connection, limit=limit, **settings)
+
+        return slowed
+
+    names = [f"{number:02}" for number in range(35)]
+    timers = DurableTimers(PostgresStore(database))
+    async with timers:
+        await timers.schedule_many([NewTimer(name, "h", FAR) for name in names])
+        connection = await connected(database)
+        await connection.execute(
+            "INSERT INTO aiowheel_dead "
+            "(name, handler, due_us, fire_id, attempts, died_us, error, payload) "
+            "SELECT name, handler, due_us, '1.1', 5, due_us, 'E', payload FROM aiowheel_timers "
+            "ORDER BY name"
+        )
+        await connection.close()
+        monkeypatch.setattr(statements, "rows", slow(statements.rows))
+        monkeypatch.setattr(statements, "dead_letters", slow(statements.dead_letters))
+
+        assert [row.name async for row in timers.pending()] == names
+        assert asked[:4] == [1000, 250, 62, 15]
+        assert [letter.name async for letter in timers.dead_letters()] == names
+
+
+async def test_a_list_that_cannot_be_read_row_by_row_raises(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that opens no connection is not asked for smaller pages."""
+    asked: list[int] = []
+
+    async def silent(*_: object, limit: int, **__: object) -> list[Any]:
+        asked.append(limit)
+        raise TimeoutError
+
+    async def refuse(*_: object, **__: object) -> None:
+        asked.append(-1)
+        raise TimeoutError
+
+    store = PostgresStore(database)
+    await store.open()
+    monkeypatch.setattr(statements, "rows", silent)
+    with pytest.raises(StoreError, match="no answer"):
+        await store.rows(limit=20)
+    assert asked == [20, 5, 1]
+
+    asked.clear()
+    monkeypatch.setattr("asyncpg.connect", refuse)
+    with pytest.raises(StoreError, match="no answer"):
+        await store.rows()
+    assert asked == [-1]
+    await store.close()
+
+
+async def test_a_check_reads_no_payloads(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be gigabytes."""
+    payloads: list[bytes] = []
+
+    def recorded(row: Sequence[Any], partitions: int) -> list[str]:
+        payloads.append(row[-1])
+        return flaws_of(row, partitions)
+
+    monkeypatch.setattr(_postgres, "flaws_of", recorded)
+    store = PostgresStore(database)
+    await store.open()
+    await store.commit("me", [Put(name, "h", 0, b"payload") for name in "ab"])
+    connection = await connected(database)
+    await connection.execute("ALTER TABLE aiowheel_timers ALTER payload DROP NOT NULL")
+    await connection.execute("UPDATE aiowheel_timers SET payload = NULL WHERE name = 'b'")
+    await connection.close()
+
+    flaws = await store.check()
+    await store.close()
+
+    assert payloads == [b"", None]
+    assert flaws == ["timer 'b' has the payload None, which is no bytes"]
 
 
 async def test_changes_of_taken_partitions_are_forgotten_in_pages(
