@@ -385,7 +385,10 @@ class PostgresStore(Store):
         if not isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
             raise TypeError(f"connection must be one of asyncpg, got {safe_repr(connection)}")
         if not connection.is_in_transaction():
-            raise ValueError("connection must be in a transaction, got one outside of any")
+            raise ValueError(
+                "connection must be in a transaction, got one outside of any "
+                "(SQLAlchemy begins one with its first statement)"
+            )
         try:
             # The partition is not locked: that would block the renewal of leases during the user's
             # transaction. The row's generation decides between two owners.
