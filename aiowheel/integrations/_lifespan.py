@@ -19,6 +19,11 @@ from aiowheel.purgatory import Purgatory
 from aiowheel.shared import CounterStore, SharedCounters
 from aiowheel.timer import Timer
 
+_SERVE_IT = (
+    "and serve it by a server that runs the lifespan: daphne runs none, nor does "
+    "httpx.ASGITransport, nor Starlette's TestClient outside of `with`"
+)
+
 
 class WheelState(TypedDict):
     """The attributes that the lifespan adds to `request.state`."""
@@ -92,11 +97,13 @@ async def get_purgatory(connection: HTTPConnection) -> Purgatory:
     Starlette can read `request.state.purgatory` instead.
 
     Raises:
-        AiowheelError: The application has no `wheel_lifespan`.
+        AiowheelError: The application has no `wheel_lifespan`, or its server does not run it.
     """
     purgatory: object = getattr(connection.state, "purgatory", None)
     if not isinstance(purgatory, Purgatory):
-        raise AiowheelError("no purgatory in request.state: give the app lifespan=wheel_lifespan()")
+        raise AiowheelError(
+            "no purgatory in request.state: give the app lifespan=wheel_lifespan(), " + _SERVE_IT
+        )
     return purgatory
 
 
@@ -104,11 +111,13 @@ async def get_timer(connection: HTTPConnection) -> Timer:
     """Return the lifespan's timer; in FastAPI `Depends(get_timer)`.
 
     Raises:
-        AiowheelError: The application has no `wheel_lifespan`.
+        AiowheelError: The application has no `wheel_lifespan`, or its server does not run it.
     """
     timer: object = getattr(connection.state, "timer", None)
     if not isinstance(timer, Timer):
-        raise AiowheelError("no timer in request.state: give the app lifespan=wheel_lifespan()")
+        raise AiowheelError(
+            "no timer in request.state: give the app lifespan=wheel_lifespan(), " + _SERVE_IT
+        )
     return timer
 
 
@@ -116,12 +125,13 @@ async def get_shared(connection: HTTPConnection) -> SharedCounters:
     """Return the lifespan's shared counters; in FastAPI `Depends(get_shared)`.
 
     Raises:
-        AiowheelError: The application has no `wheel_lifespan` with `counters`.
+        AiowheelError: The application has no `wheel_lifespan` with `counters`, or its server does
+            not run it.
     """
     shared: object = getattr(connection.state, "shared", None)
     if not isinstance(shared, SharedCounters):
         raise AiowheelError(
             "no shared counters in request.state: give the app "
-            "lifespan=wheel_lifespan(counters=store)"
+            "lifespan=wheel_lifespan(counters=store), " + _SERVE_IT
         )
     return shared

@@ -67,10 +67,10 @@ async def test_it_can_be_part_of_another_lifespan() -> None:
 
 @pytest.mark.parametrize("get", [get_purgatory, get_timer])
 async def test_an_application_without_the_lifespan_raises(get: Any) -> None:
-    """The error names the missing lifespan."""
+    """The error names the missing lifespan, and the servers that run none."""
     request = Request({"type": "http", "state": {}})
 
-    with pytest.raises(AiowheelError, match=r"lifespan=wheel_lifespan\(\)"):
+    with pytest.raises(AiowheelError, match=r"wheel_lifespan\(\), and .* daphne runs none"):
         await get(request)
 
 
@@ -113,7 +113,7 @@ async def test_without_counters_the_request_has_none() -> None:
     """The error names the missing argument."""
 
     async def show(request: Request) -> JSONResponse:
-        with pytest.raises(AiowheelError, match=r"wheel_lifespan\(counters=store\)"):
+        with pytest.raises(AiowheelError, match=r"\(counters=store\), and .* daphne runs none"):
             await get_shared(request)
         return JSONResponse("shared" in request.state._state)
 
