@@ -34,6 +34,7 @@ RANK = {
     "loop": 3,
     "recipes": 3,
     "__init__": 3,  # `import aiowheel` loads ranks 0 to 3
+    "_asyncpg": 4,
     "_background": 4,
     "_bells": 4,
     "_outputs": 4,

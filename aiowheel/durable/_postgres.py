@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from aiowheel._arguments import MALFORMED_DSN, MISSING_FILE_OF_DSN, checked_str, safe_repr
+from aiowheel._asyncpg import check_in_transaction
 from aiowheel._background import LastingTask
 from aiowheel.durable import _postgres_statements as statements
 from aiowheel.durable._databases import checked_partitions, flaws_of, missing_partitions
@@ -382,13 +383,7 @@ class PostgresStore(Store):
         return await self._execute_in(connection, operation)
 
     async def _execute_in(self, connection: Any, operation: Put | Settle) -> Result:
-        if not isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
-            raise TypeError(f"connection must be one of asyncpg, got {safe_repr(connection)}")
-        if not connection.is_in_transaction():
-            raise ValueError(
-                "connection must be in a transaction, got one outside of any "
-                "(SQLAlchemy begins one with its first statement)"
-            )
+        check_in_transaction(connection)
         try:
             # The partition is not locked: that would block the renewal of leases during the user's
             # transaction. The row's generation decides between two owners.

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiowheel._arguments import MALFORMED_DSN, MISSING_FILE_OF_DSN, checked_bool, checked_str
+from aiowheel._asyncpg import check_in_transaction
 from aiowheel._background import LastingTask
 from aiowheel._events import emit
 from aiowheel._printable import error_repr
@@ -216,7 +217,8 @@ class PostgresCounters:
             value: As for `SharedCounters.advance`.
 
         Raises:
-            TypeError, ValueError: *key* or *value* is out of range.
+            TypeError, ValueError: *key* or *value* is out of range, or *connection* is not in a
+                transaction.
             asyncpg.PostgresError: The statement failed; the transaction can only be rolled back.
         """
         await self.raise_in(connection, {key: value})
@@ -226,10 +228,12 @@ class PostgresCounters:
         keys = sorted(checked_key(key) for key in values)
         numbers = [checked_value("value", values[key]) for key in keys]
         parts = _parts(list(zip(keys, numbers, strict=True)))
+        check_in_transaction(connection)
         await _epoch_of(connection, self._raise, keys, numbers, parts)
 
     async def forget_in(self, connection: Any, keys: Collection[str]) -> None:
         """Remove counters in a transaction of the caller; see `advance_in`."""
+        check_in_transaction(connection)
         await connection.execute(self._forget, sorted(keys))
 
     async def begin_anew_in(self, connection: Any) -> None:
@@ -237,6 +241,7 @@ class PostgresCounters:
 
         The counters keep their values. Every wait for them ends with `EpochChangedError`.
         """
+        check_in_transaction(connection)
         await connection.execute(self._begin_anew, new_epoch())
 
     async def write(self, step: Callable[[Any], Awaitable[T]]) -> T:

@@ -100,6 +100,14 @@ async def test_postgres_transaction(process: Process, postgres_server: PostgresS
             assert await shared.value("doc") == 2
             with pytest.raises(TypeError, match="key must be a str"):
                 await store.advance_in(own, 7, 1)  # type: ignore[arg-type]
+            for change in (
+                store.advance_in(own, "doc", 3),
+                store.forget_in(own, ["doc"]),
+                store.begin_anew_in(own),
+            ):  # each would be a transaction of its own, with nothing to roll back
+                with pytest.raises(ValueError, match="must be in a transaction, got one outside"):
+                    await change
+            assert await shared.value("doc") == 2
         finally:
             await own.execute("DROP TABLE transactions_counters, transactions_epoch")
             await own.close()
