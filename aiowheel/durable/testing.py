@@ -125,6 +125,17 @@ class StoreContract:
             assert (removed.id, removed.gen, removed.due_us) == (moved.row.id, 3, 7)
             assert moved.row.payload == b"2"
 
+    async def test_an_unknown_name_changes_no_timer(self) -> None:
+        """Neither a cancel nor a move of a name without a timer has an effect."""
+        async with _Opened(await self.make_store()) as store:
+            for name in ("a", "b"):
+                await _one(store, Put(name, "h", 1, b""))
+            before = [await store.get(name) for name in ("a", "b")]
+
+            assert await _one(store, Cancel("unknown")) is None
+            assert await _one(store, Move("unknown", 9)) is None
+            assert [await store.get(name) for name in ("a", "b")] == before
+
     async def test_a_thousand_operations_of_one_commit(self) -> None:
         """Each operation has its own result."""
         async with _Opened(await self.make_store()) as store:

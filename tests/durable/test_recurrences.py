@@ -465,3 +465,16 @@ async def test_an_expression_whose_times_a_zone_skips_is_refused() -> None:
     async with made(MemoryStore(start=START), Log(START)) as timers:
         with pytest.raises(ValueError, match=text):
             await timers.every("e", "h", Cron("*/30 2 * 3 7L", tz="Europe/Berlin"))
+
+
+SECOND = 1_000_000
+
+
+def test_an_occurrence_is_skipped_from_its_successor_on() -> None:
+    """At the very time of the next occurrence, or a minute late, it does not fire any more."""
+    often, seldom = recurrence_of(10, "skip"), recurrence_of(3600, "skip")
+
+    assert often.to_fire(0, 10 * SECOND - 1) == 0
+    assert often.to_fire(0, 10 * SECOND) is None
+    assert seldom.to_fire(0, 60 * SECOND - 1) == 0
+    assert seldom.to_fire(0, 60 * SECOND) is None

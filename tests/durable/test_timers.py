@@ -6,6 +6,7 @@ import asyncio
 import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -26,7 +27,17 @@ from aiowheel.durable import (
     StoreError,
     TimerExistsError,
 )
-from aiowheel.durable._operations import Cursor, Leased, Operation, Put, Result, Row, part_of
+from aiowheel.durable._databases import distributed
+from aiowheel.durable._operations import (
+    Cancel,
+    Cursor,
+    Leased,
+    Operation,
+    Put,
+    Result,
+    Row,
+    part_of,
+)
 from aiowheel.durable._recurrence import Recurrence
 from aiowheel.durable._window import Entry
 from aiowheel.testing import VirtualClockEventLoop
@@ -1654,3 +1665,143 @@ async def test_statistics_can_be_read_while_timers_become_due() -> None:
         assert timers.statistics().ready == 2
         assert len(ready) == 3
         ready.clear()
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+async def test_processes_that_have_their_shares_keep_them(count: int) -> None:
+    """Shares are rounded up, so some processes own a partition less, which is no reason to move."""
+    store = MemoryStore(partitions=16)
+    async with AsyncExitStack() as stack:
+        processes = [
+            await stack.enter_async_context(timers_on(store, Log(), lease=30)) for _ in range(count)
+        ]
+        await asyncio.sleep(300)
+        before = [each.statistics().lease_changes for each in processes]
+        await asyncio.sleep(300)
+
+        assert [each.statistics().lease_changes for each in processes] == before
+        held = [each.statistics().partitions for each in processes]
+        assert (sum(held), max(held)) == (16, -(-16 // count))
+        assert not any(part.draining for each in processes for part in each._window.held.values())
+
+
+async def test_a_cancel_that_the_store_refuses_is_an_error() -> None:
+    """PostgreSQL does so for a timer that another transaction holds; False would say it is gone."""
+
+    class Refusing(MemoryStore):
+        async def commit(self, owner: str, operations: Sequence[Operation]) -> list[Result]:
+            if any(isinstance(each, Cancel) for each in operations):
+                return [StoreError("another transaction holds the timer")] * len(operations)
+            return await super().commit(owner, operations)
+
+    async with timers_on(Refusing(), Log()) as timers:
+        await timers.schedule("a", "h", due=9 * SECOND)
+        with pytest.raises(StoreError, match="another transaction holds the timer"):
+            await timers.cancel("a")
+        assert await timers.get("a") is not None
+
+
+async def test_hundreds_of_slow_handlers_begin_at_once() -> None:
+    """A slice of 100 fires is followed by the next one, although no fire has ended."""
+
+    async def handler(fire: Fire) -> None:
+        await asyncio.sleep(50)
+
+    async with timers_on(MemoryStore(), handler, max_in_flight=1000) as timers:
+        await timers.schedule_many(NewTimer(f"{number}", "h", SECOND) for number in range(350))
+        await asyncio.sleep(1.1)
+        assert timers.statistics().in_flight == 350
+
+
+async def test_the_lateness_of_a_fire_after_an_outage_is_recorded() -> None:
+    """No process ran from the due time on for ten seconds."""
+    store, log = MemoryStore(), Log()
+    async with timers_on(store, log) as timers:
+        await timers.schedule("a", "h", due=SECOND)
+    await asyncio.sleep(11)
+    async with timers_on(store, log) as timers:
+        await asyncio.sleep(1)
+        assert log.names == ["a"]
+        assert timers.statistics().lateness.maximum == pytest.approx(10, rel=0.05)
+
+
+async def test_reading_needs_open_timers() -> None:
+    """A closed store would open again."""
+    timers = timers_on(MemoryStore(), Log())
+    async with timers:
+        assert await timers.get("a") is None
+    with pytest.raises(DurableTimersClosedError):
+        await timers.get("a")
+    with pytest.raises(DurableTimersClosedError):
+        await timers.summary()
+
+
+def test_the_next_expiry_is_the_earliest_of_other_owners() -> None:
+    """At that time a process asks again, to take over the partitions of one that was killed."""
+    parts = [(0, "me", 1, 900), (1, "a", 1, 500), (2, "b", 1, 700), (3, "", 1, 0)]
+
+    assert distributed(parts, 3, "me", 100, ()) == ({0: 1, 3: 2}, 2, 500, [3])
+
+
+async def test_a_partition_whose_fires_are_shorter_than_a_lease_is_released() -> None:
+    """It begins no more fires and waits for their end, so that a second process gets its share."""
+
+    async def handler(fire: Fire) -> None:
+        await asyncio.sleep(15)
+
+    store = MemoryStore(partitions=4)
+    async with timers_on(store, handler, lease=30) as first:
+        for number in range(400):  # all partitions are always busy
+            await first.schedule(f"{number}", "h", due=number * SECOND)
+        await asyncio.sleep(30)
+        async with timers_on(store, Log(), lease=30) as second:
+            await asyncio.sleep(60)
+            assert [each.statistics().partitions for each in (first, second)] == [2, 2]
+
+
+async def test_only_the_partitions_beyond_the_share_are_released() -> None:
+    """Also at renewals while the chosen ones are still busy."""
+
+    async def handler(fire: Fire) -> None:
+        await asyncio.sleep(25)
+
+    store = MemoryStore(partitions=4)
+    async with timers_on(store, handler, lease=30) as first:
+        for number in range(400):  # all partitions are always busy
+            await first.schedule(f"{number}", "h", due=number * SECOND)
+        await asyncio.sleep(30)
+        async with timers_on(store, Log(), lease=30):
+            for _ in range(600):
+                await asyncio.sleep(0.1)
+                assert sum(held.draining for held in first._window.held.values()) <= 2
+                assert first.statistics().partitions >= 2
+
+
+async def test_a_fire_that_ends_while_a_page_is_read_is_not_repeated() -> None:
+    """The page is older than the outcome, and still has the timer."""
+
+    class SlowPages(MemoryStore):
+        pause = 0.0
+
+        async def page(
+            self, cursors: Sequence[Cursor], until_us: int, limit: int
+        ) -> list[list[Row]]:
+            pages = await super().page(cursors, until_us, limit)
+            await asyncio.sleep(self.pause)
+            return pages
+
+    store, log = SlowPages(), Log()
+
+    async def handler(fire: Fire) -> None:
+        log(fire)
+        await asyncio.sleep(2)
+
+    async with timers_on(store, handler) as timers:
+        await timers.schedule("a", "h", due=SECOND)
+        await asyncio.sleep(2)  # the handler runs
+        store.pause = 2.0
+        timers._leases.suspect()  # the timers are read again
+        await asyncio.sleep(10)
+
+        assert log.times == [1]
+        assert timers.statistics().acknowledged == 1

@@ -7,17 +7,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aiohttp import web
+
+from aiowheel.integrations.aiohttp import add_wheel
 
 pytest.importorskip("aiohttp", reason="aiohttp is not installed: see the extra `aiohttp`")
 
-from aiohttp import ClientSession, web
+from aiohttp import ClientSession
 
 from aiowheel import Outcome, Purgatory, TimerClosedError
 from aiowheel.integrations.aiohttp import (
     PURGATORY,
     SHARED,
     TIMER,
-    add_wheel,
     long_poll,
     long_poll_version,
 )
@@ -358,3 +360,22 @@ async def test_versions_of_shared_counters() -> None:
         await app[PURGATORY].aclose()
         assert (await client.get("/", headers=tag)).status == 503
     await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"tick": 0}, ValueError, "tick must be"),
+        ({"max_pending": 0}, ValueError, "max_pending must be"),
+        ({"name": 7}, TypeError, "name must be"),
+        ({"counters": "redis"}, TypeError, "counters must be"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_the_start(
+    options: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    """The call raises, not the start of the server."""
+    app = web.Application()
+    with pytest.raises(error, match=f"^{text}"):
+        add_wheel(app, **options)
+    assert len(app.cleanup_ctx) == 0

@@ -5,7 +5,7 @@ import math
 import tracemalloc
 import weakref
 from collections.abc import Callable
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from datetime import timedelta
 from typing import Any
 
@@ -510,3 +510,22 @@ async def test_closing_the_timer_ends_its_watches() -> None:
     with pytest.raises(TimerClosedError):
         ConnectionWatch(notes, idle=30, timer=timer)
     assert notes.exceeded == []
+
+
+def test_a_watch_may_be_made_in_an_empty_context(manual_timer: ManualTimer) -> None:
+    """As by a server on a loop of `asyncio.run`; a test of pytest-asyncio has variables."""
+    calls: list[object] = []
+
+    def begin() -> ConnectionWatch:
+        return ConnectionWatch(
+            calls.append,
+            idle=30,
+            heartbeat=20,
+            on_heartbeat=lambda: calls.append("ping"),
+            timer=manual_timer,
+        )
+
+    watch = Context().run(begin)
+    manual_timer.advance(40)
+
+    assert (calls, watch.exceeded) == (["ping", Limit.IDLE], Limit.IDLE)

@@ -445,3 +445,16 @@ async def test_a_websocket_that_does_not_answer_is_dead() -> None:
                 with touching(client.transport, beat.seen):
                     async for _ in client:
                         pytest.fail("it says nothing")
+
+
+@pytest.mark.virtual_time
+async def test_closing_during_a_ping_is_no_error() -> None:
+    """The cancelled coroutine reports nothing to the loop's exception handler."""
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+
+    async with Heartbeat(asyncio.Event().wait, pytest.fail, interval=20, timeout=10):
+        await asyncio.sleep(25)
+    await asyncio.sleep(0)
+
+    assert reports == []

@@ -5,6 +5,7 @@ import random
 import weakref
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -17,7 +18,7 @@ from starlette.routing import Route
 
 from aiowheel import Outcome, Purgatory
 from aiowheel._types import Drain
-from aiowheel.integrations.asgi import long_poll
+from aiowheel.integrations.asgi import long_poll, long_poll_version
 from aiowheel.testing import VirtualClock
 
 from .conftest import Ask, Exchange
@@ -536,3 +537,55 @@ async def test_middleware_that_listens_to_the_client_too(news: News, ask: Ask) -
 
     assert (answered.status, answered.json()) == (200, ["rain"])
     assert len(news.purgatory) == 0
+
+
+@pytest.mark.parametrize("kind", ["condition", "version"])
+async def test_another_object_than_a_purgatory_is_refused(ask: Ask, kind: str) -> None:
+    """The error names the argument and shows the value, for example an `app.state` without one."""
+    wrong: Any = None
+
+    async def poll(request: Request) -> Response:
+        if kind == "condition":
+            return await long_poll(request, wrong, keys=["k"], ready=lambda: None, timeout=30)
+        return await long_poll_version(
+            request, wrong, "k", version=lambda: 1, answer=lambda: 1, timeout=30
+        )
+
+    with pytest.raises(TypeError, match="purgatory must be a Purgatory, got None"):
+        await ask(Starlette(routes=[Route("/", poll)]), "/?since=1").task
+
+
+@pytest.mark.parametrize("request_of", [None, "GET /"])
+async def test_another_object_than_a_request_is_refused(request_of: Any) -> None:
+    """For example the request of another framework."""
+    text = f"^request must be a Request of Starlette or FastAPI, got {request_of!r}$"
+    async with Purgatory("news") as purgatory:
+        with pytest.raises(TypeError, match=text):
+            await long_poll(request_of, purgatory, keys=["k"], ready=lambda: None, timeout=30)
+        with pytest.raises(TypeError, match=text):
+            await long_poll_version(
+                request_of, purgatory, "k", version=lambda: 1, answer=lambda: 1, timeout=30
+            )
+
+
+@pytest.mark.parametrize("kind", ["condition", "version"])
+async def test_a_refusal_is_not_stored(ask: Ask, kind: str) -> None:
+    """A cache must not answer later polls with it."""
+    async with Purgatory("news", max_pending=1) as purgatory:
+
+        async def poll(request: Request) -> Response:
+            if kind == "condition":
+                return await long_poll(
+                    request, purgatory, keys=["k"], ready=lambda: None, timeout=30
+                )
+            return await long_poll_version(
+                request, purgatory, "k", version=lambda: 1, answer=lambda: 1, timeout=30
+            )
+
+        app = Starlette(routes=[Route("/", poll)])
+        waiting, refused = ask(app, "/?since=1"), ask(app, "/?since=1")
+        await refused.task
+
+        assert (refused.status, refused.headers["cache-control"]) == (503, "no-store")
+        waiting.disconnect()
+        await waiting.task

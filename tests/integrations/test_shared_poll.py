@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -467,3 +468,30 @@ async def test_a_poll_by_condition_is_checked_by_every_worker(
     await exchange.task
 
     assert (exchange.json(), virtual_clock.time()) == (["rain"], 7)
+
+
+async def test_a_version_that_the_counter_has_reached_costs_no_write(
+    service: Service,
+    ask: Ask,
+) -> None:
+    """Otherwise every poll would write to the store."""
+    service.version_of = lambda document: document["version"]
+    written = service.shared[1].statistics().writes
+    exchange = ask(service.apps[1])
+    await exchange.task
+
+    assert tag_of(exchange) == f"{service.shared[1].epoch}:3"
+    assert service.shared[1].statistics().writes == written
+
+
+async def test_version_zero_behind_the_counter_has_its_own_tag(
+    service: Service,
+    ask: Ask,
+) -> None:
+    """A lagging replica may have no document yet; the client polls again for the others."""
+    service.version = 0
+    service.version_of = itemgetter("version")
+    exchange = ask(service.apps[0])
+    await exchange.task
+
+    assert tag_of(exchange) == f"{service.shared[0].epoch}:0"

@@ -449,3 +449,20 @@ def test_a_limit_out_of_range_is_refused(limit: str, value: float) -> None:
     """The constructor raises, not the first request."""
     with pytest.raises(ValueError, match=f"{limit} must"):
         SlowRequestMiddleware(Starlette(), **{limit: value})  # type: ignore[arg-type]
+
+
+async def test_a_wait_for_the_disconnect_after_the_response_has_no_limit(ask: Ask) -> None:
+    """Also if the application has received nothing before it, and the body never comes."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    exchange = ask(SlowRequestMiddleware(app, idle=10), "/", method="POST")
+    await asyncio.sleep(100)
+    assert not exchange.task.done()
+    exchange.disconnect()
+    await exchange.task
+    assert (exchange.status, exchange.body) == (200, b"done")

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 
 import pytest
 import uvicorn
@@ -163,3 +164,27 @@ def test_another_thread_gets_no_signals(heard: list[int]) -> None:
     thread.join()
 
     assert handlers == [own]
+
+
+@pytest.mark.parametrize("first", ["outer", "inner"])
+async def test_a_block_hears_the_signal_after_another_has_ended(
+    heard: list[int],
+    first: str,
+) -> None:
+    """The handler stays until the last block ends, in whatever order they end."""
+    calls: list[str] = []
+    own = signal.getsignal(signal.SIGTERM)
+    blocks = {
+        name: signal_listener([signal.SIGTERM], partial(calls.append, name))
+        for name in ("outer", "inner")
+    }
+    for block in blocks.values():
+        block.__enter__()
+    blocks.pop(first).__exit__(None, None, None)
+    signal.raise_signal(signal.SIGTERM)
+    await asyncio.sleep(0)
+
+    assert (calls, heard) == ([*blocks], [signal.SIGTERM])
+    for block in blocks.values():
+        block.__exit__(None, None, None)
+    assert signal.getsignal(signal.SIGTERM) is own

@@ -476,8 +476,9 @@ async def test_a_peer_that_answers_pings_stays_connected() -> None:
     """Each pong is received data."""
     own, peer = socket.socketpair()
     async with Timer() as timer:
-        Pinged.timer = timer
-        transport, protocol = await asyncio.get_running_loop().connect_accepted_socket(Pinged, own)
+        on_timer = type("OnTimer", (Pinged,), {"timer": timer})
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.connect_accepted_socket(on_timer, own)
         for _ in range(10):
             await asyncio.sleep(25)
             peer.send(b"pong\n")
@@ -881,3 +882,31 @@ async def test_a_pipe_for_reading_is_closed_if_its_limits_are_refused() -> None:
     await protocol.lost
     assert [type(error) for error in reported] == [ValueError]
     os.close(writing)
+
+
+@VIRTUAL
+async def test_a_protocol_may_end_the_silence_itself() -> None:
+    """`touch` counts like received data, for example for data that was sent."""
+    own, peer = socket.socketpair()
+    loop = asyncio.get_running_loop()
+    _, protocol = await loop.connect_accepted_socket(Pinged, own)
+    await asyncio.sleep(15)
+    protocol.touch()
+    await protocol.lost
+
+    assert protocol.log == [(35, "ping"), (55, "ping"), (75, Limit.IDLE)]
+    protocol.touch()  # nothing, after the end
+    peer.close()
+
+
+async def test_a_protocol_that_was_set_in_the_block_stays() -> None:
+    """For example after an upgrade to websockets."""
+    own, peer = socket.socketpair()
+    _, writer = await asyncio.open_connection(sock=own)
+    transport, later = writer.transport, asyncio.Protocol()
+    with touching(transport, lambda: None):
+        transport.set_protocol(later)
+
+    assert transport.get_protocol() is later
+    transport.abort()
+    peer.close()

@@ -387,3 +387,14 @@ def test_a_runner_that_is_given_a_number(*, uvloop: bool) -> None:
     for debug in (0, 1):
         with asyncio.Runner(debug=debug, loop_factory=factory) as runner:  # type: ignore[arg-type]
             assert runner.run(main()) == bool(debug)
+
+
+def test_a_coroutine_object_is_refused(debug_loop: asyncio.AbstractEventLoop) -> None:
+    """As on asyncio's loop; it would never be awaited."""
+
+    async def coroutine() -> None: ...
+
+    made = coroutine()
+    with pytest.raises(TypeError, match=r"coroutines cannot be used with call_later\(\)"):
+        debug_loop.call_later(1, made)  # type: ignore[arg-type]
+    made.close()

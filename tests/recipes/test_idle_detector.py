@@ -724,3 +724,53 @@ def test_a_detector_cannot_be_copied(duplicate: Callable[[object], object]) -> N
 
     with pytest.raises(TypeError, match="IdleDetector cannot be copied or pickled"):
         duplicate(detector)
+
+
+class Incomparable:
+    """A hashable key whose comparison raises a TypeError of its own."""
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("not to be compared")
+
+
+def test_a_type_error_of_the_comparison_of_keys_is_raised() -> None:
+    """It is not taken for a key without a hash, and nothing changes."""
+    timer = ManualTimer()
+    detector = IdleDetector[object](30, lambda _: None, timer=timer)
+    detector.touch(Incomparable())
+    calls: list[Callable[[object], object]] = [
+        *(detector.touch, detector.discard, detector.expires, detector.__contains__),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=r"^not to be compared$"):
+            call(Incomparable())
+
+    assert (len(timer), len(detector)) == (1, 1)
+
+
+def test_a_key_must_be_hashable_although_others_are_watched() -> None:
+    """The error names the argument, also for a dict that computes the hash."""
+    timer = ManualTimer()
+    detector = IdleDetector[object](30, lambda _: None, timer=timer)
+    detector.touch("a")
+    for call in (detector.touch, detector.discard, detector.expires, detector.__contains__):
+        with pytest.raises(TypeError, match=r"^key must be hashable, got \[\]$"):
+            call([])
+    assert (len(timer), len(detector)) == (1, 1)
+
+
+@pytest.mark.parametrize("tick", [0.001, 1.0])
+def test_a_touch_one_nanosecond_after_the_timeout_is_too_late(tick: float) -> None:
+    """The key fell idle before it; a touch at the very timeout keeps it alive."""
+    timer = ManualTimer(tick=tick)
+    idle: list[str] = []
+    detector = IdleDetector[str](30, idle.append, timer=timer)
+    detector.touch("a")
+    timer.advance(30.000_000_001)
+    assert idle == []
+    detector.touch("a")
+
+    assert (idle, "a" in detector) == (["a"], True)

@@ -902,3 +902,135 @@ async def test_a_refused_check_fails_no_other_publish(
 
     assert isinstance(results[2], OverflowError)
     assert (str(results[1]).rpartition(":")[2], kept) == ("7", 7)
+
+
+async def test_a_counter_at_zero_has_a_value(process: Process) -> None:
+    """Zero is a value like any other; None means that there is no counter."""
+    here = MemoryCounters()
+    async with process(here) as (_, publisher), process(here.beside()) as (_, other):
+        token = await publisher.advance("doc", 0)
+
+        assert token == await other.token("doc") == f"{publisher.epoch}:0"
+        assert await publisher.value("doc") == 0
+        assert await other.value("doc") == 0
+
+
+async def test_a_forgotten_counter_is_not_written_again_after_a_gap(process: Process) -> None:
+    """Neither a publish of a moment ago nor one of the last *linger* comes back."""
+    here = MemoryCounters()
+    async with process(here, linger=10) as (_, shared):
+        await shared.advance("old", 5)
+        await asyncio.sleep(11)
+        await shared.advance("new", 5)  # the publish of "old" is now one of the time before
+        for key in ("old", "new"):
+            await shared.forget(key)
+        here.subscribe_again()
+        await asyncio.sleep(5)
+
+        assert (await here.read(["old", "new"]))[1] == {}
+
+
+async def test_a_token_that_this_process_knows_costs_no_read(process: Process) -> None:
+    """Its counter is kept up to date, and is not behind the token."""
+    async with process(MemoryCounters()) as (_, shared):
+        await shared.value("doc")
+        token = await shared.advance("doc", 5)
+        reads = shared.statistics().reads
+        assert not await shared.wait_past({"doc": token}, 3)
+
+        assert (reads, shared.statistics().reads) == (2, 2)  # the epoch, and the first look
+
+
+async def test_a_call_of_value_counts_as_a_use(process: Process) -> None:
+    """The key is kept for at least *linger* after it."""
+    async with process(MemoryCounters(), linger=10) as (_, shared):
+        await shared.value("doc")
+        for _ in range(10):
+            await asyncio.sleep(9)
+            await shared.value("doc")
+
+        assert shared.statistics().reads == 2  # the epoch, and one of the key
+
+
+async def test_lost_writes_are_not_written_into_another_history(process: Process) -> None:
+    """The history is replaced between two tries, and no hint or gap tells of it."""
+    here = Reluctant()
+    async with process(here) as (_, publisher):
+        await publisher.advance("doc", 5)
+        here._server.values.clear()
+        here.refusals = [StoreUnavailableError("too few replicas")]
+        here.subscribe_again()
+        await asyncio.sleep(0.001)
+        assert here.refusals == []
+        listener, here._listener = here._listener, None
+        here.lose_history()
+        await asyncio.sleep(30)
+
+        assert here._server.values == {}
+        here._listener = listener
+
+
+async def test_a_key_that_is_first_used_while_a_history_is_found_lost(process: Process) -> None:
+    """Its wait ends as well, and the task that reads goes on."""
+
+    class Slow(MemoryCounters):
+        pause = 0.0
+
+        async def read(self, keys: Collection[str]) -> tuple[str, dict[str, int]]:
+            await asyncio.sleep(self.pause)
+            return await super().read(keys)
+
+    here, errors = Slow(), list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    async with process(here) as (_, shared):
+        await shared.advance("a", 1)
+        here.pause = 1.0
+        here._server.accesses.clear()  # no gap tells of the loss
+        here.lose_history()
+        first = shared.wait_until({"a": 9}, 30)
+        await asyncio.sleep(0.5)
+        second = shared.wait_until({"b": 9}, 30)
+        for waiting in (first, second):
+            with pytest.raises(EpochChangedError):
+                await waiting
+        assert await asyncio.wait_for(shared.value("c"), 30) is None
+    assert errors == []
+
+
+async def test_forgetting_a_counter_leaves_its_waits(process: Process) -> None:
+    """They stay in all processes, and a later publish completes them."""
+    here = MemoryCounters()
+    async with process(here) as (_, one), process(here.beside()) as (_, two):
+        await one.advance("doc", 1)
+        waits = [each.wait_until({"doc": 2}, 30) for each in (one, two)]
+        await asyncio.sleep(1)
+        await one.forget("doc")
+        await asyncio.sleep(1)
+        assert not any(waiting.done() for waiting in waits)
+        await two.advance("doc", 2)
+        assert await asyncio.gather(*waits) == [True, True]
+
+
+async def test_a_wait_past_a_token_that_cannot_be_read_times_out(process: Process) -> None:
+    """The answer is False, as for every timeout."""
+    here = MemoryCounters()
+    async with process(here) as (_, shared):
+        token = await shared.token("doc")
+        here.go_down()
+        assert await shared.wait_past({"other": token}, 3) is False
+
+
+async def test_each_publish_is_given_up_after_its_own_patience(process: Process) -> None:
+    """A publish that was given up is not tried any more, and does not delay the others."""
+    here = MemoryCounters()
+    async with process(here, patience=5) as (_, shared):
+        here.go_down()
+        loop = asyncio.get_running_loop()
+        for _ in range(3):
+            began = loop.time()
+            with pytest.raises(StoreUnavailableError):
+                await asyncio.wait_for(shared.advance("doc", 1), 20)
+            assert 5 <= loop.time() - began < 8
+        here.come_back()
+        await asyncio.sleep(10)
+        assert await shared.value("doc") is None

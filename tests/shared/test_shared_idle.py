@@ -564,7 +564,7 @@ async def test_a_key_that_is_called_during_a_long_listing_is_not_carried_further
             worker.touch(f"k{number}")
         scan = store.scan
 
-        async def slow_scan(prefix: str, after: str, limit: int) -> CounterPage:
+        async def slow_scan(prefix: str, after: str = "", limit: int = 1000) -> CounterPage:
             page = await scan(prefix, after, limit)
             await asyncio.sleep(3)
             return page
@@ -872,3 +872,116 @@ async def test_keys_that_are_closed_while_they_are_opened_end_the_block() -> Non
 
         assert asyncio.all_tasks() == before
         assert other.statistics().partitions == 64
+
+
+async def test_the_block_closes() -> None:
+    """The end of the block stops the tasks, releases the partitions and closes the store."""
+    store = MemoryCounters()
+    async with SharedIdle(store, TIMEOUT, print) as idle:
+        idle.touch("a")
+
+    assert idle.closed
+    assert idle.statistics().partitions == 0
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert store._listener is None
+
+
+async def test_closing_writes_a_discard_during_the_rest_of_the_key() -> None:
+    """Otherwise another process would call `on_idle` for a discarded key."""
+    idle = Idle()
+    async with processes(2, idle) as [one, two]:
+        one.touch("a")
+        await asyncio.sleep(0.5)
+        assert two.statistics().keys + one.statistics().keys == 1  # it is written, and rests
+        one.discard("a")
+        await one.aclose()
+        await asyncio.sleep(40)
+        assert idle.calls == []
+
+
+async def test_expires_in_another_loop_is_refused() -> None:
+    """The store would be used from two loops."""
+    async with SharedIdle(MemoryCounters(), TIMEOUT, print, slack=SLACK) as idle:
+        with pytest.raises(ForeignLoopError):
+            await asyncio.to_thread(lambda: asyncio.run(idle.expires("a")))
+
+
+async def test_expires_counts_an_own_touch_that_is_not_written_yet() -> None:
+    """The touch during the rest of the key is in no store."""
+    async with SharedIdle(MemoryCounters(), TIMEOUT, print, slack=SLACK) as idle:
+        idle.touch("a")
+        await asyncio.sleep(0.5)
+        writes = idle.statistics().writes
+        idle.touch("a")
+        expected = asyncio.get_running_loop().time() + TIMEOUT
+        assert await idle.expires("a") == pytest.approx(expected, abs=0.01)
+        assert idle.statistics().writes == writes
+        idle.discard("a")
+        assert await idle.expires("a") is None
+
+
+async def test_a_clock_of_the_store_that_is_set_forward_ends_the_timeouts() -> None:
+    """All times are those of the store's clock; the deadlines are computed again."""
+
+    class Settable(MemoryCounters):
+        step_ms = 0
+
+        async def now_ms(self) -> int:
+            return await super().now_ms() + self.step_ms
+
+    idle, store = Idle(), Settable()
+    async with processes(1, idle, store) as [one]:
+        one.touch("a")
+        await asyncio.sleep(1)
+        store.step_ms = 3_600_000
+        await asyncio.sleep(3)  # longer than to the next renewal of the leases
+        assert idle.keys == ["a"]
+
+
+@pytest.mark.parametrize("is_expected", [True, False])
+async def test_an_unexpected_error_of_the_store_is_reported(
+    is_expected: bool,  # noqa: FBT001
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A store that is away is only counted."""
+
+    class Broken(MemoryCounters):
+        error: Exception | None = None
+
+        async def now_ms(self) -> int:
+            if self.error is not None:
+                raise self.error
+            return await super().now_ms()
+
+    store = Broken()
+    async with processes(1, Idle(), store) as [one]:
+        store.error = StoreUnavailableError("away") if is_expected else PermissionError("no")
+        await asyncio.sleep(5)
+        store.error = None
+        assert one.statistics().retries > 0
+    assert ("aiowheel.shared_idle_failed call='renew'" in caplog.text) != is_expected
+
+
+async def test_processes_that_start_together_own_no_partition_twice() -> None:
+    """Both find all partitions free; the store gives each to one of them."""
+
+    class Slow(MemoryCounters):
+        async def compare_and_raise(
+            self, changes: Mapping[str, tuple[int | None, int | None]]
+        ) -> tuple[str, set[str]]:
+            await asyncio.sleep(0.01)
+            return await super().compare_and_raise(changes)
+
+    idle, store = Idle(), Slow()
+    processes = [
+        SharedIdle(each, TIMEOUT, idle.of(place), slack=SLACK, lease=3)
+        for place, each in enumerate([store, store.beside()])
+    ]
+    await asyncio.gather(*(each.__aenter__() for each in processes))
+    for _ in range(100):
+        held = [each._leases.held for each in processes]
+        assert held[0].isdisjoint(held[1])
+        await asyncio.sleep(0.05)
+    assert [each.statistics().partitions for each in processes] == [32, 32]
+    for each in processes:
+        await each.aclose()
