@@ -75,10 +75,11 @@ def run_stream(
     """
     started = clock.perf_counter()
     until = options.limits.until()
-    tally = StreamTally(batch_line(as_json=as_json))
     with signals_noted() as stop, Progress() as progress:
         stream = _stream(options, table)
         stream.checkpoint.check(stream.settings)  # before Spark's slow start
+        report_batch = batch_line(as_json=as_json)
+        tally = StreamTally(report_batch, stream.checkpoint.last_finished_batch())
         progress.show("starting Spark")
         ended = Until.STOPPED
         if not stop.is_set():
@@ -90,6 +91,7 @@ def run_stream(
             with open_session(uris=uris) as spark:
                 progress.show(f"watching {options.touches[0]}")
                 ended = run_until_stopped(StreamRun(stream, spark, tally.take), until, stop)
+    tally.close(stream.checkpoint.last_finished_batch())
     print_stream_report(
         stream_report(stream, options.out, ended, tally, clock.perf_counter() - started),
         _rejects_hint(options),

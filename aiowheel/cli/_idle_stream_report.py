@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class StreamTally(BatchTally):
     """Totals over the micro-batches of an idle stream."""
 
-    def __init__(self, report: ReportBatch) -> None:
-        super().__init__(report)
+    def __init__(self, report: ReportBatch, last_batch: int = -1) -> None:
+        super().__init__(report, last_batch)
         self.rows = self.rejected = self.irregular = self.late = 0
 
     def _add(self, batch: Any) -> BatchCounts:

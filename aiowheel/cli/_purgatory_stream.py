@@ -57,7 +57,7 @@ class _Tally(BatchTally):
     """Totals over the micro-batches of a streaming purgatory."""
 
     def __init__(self, stream: "PurgatoryStream", report: ReportBatch) -> None:
-        super().__init__(report)
+        super().__init__(report, stream.checkpoint.last_finished_batch())
         self._stream = stream
         self.operations = self.events = self.late = 0
 
@@ -97,6 +97,7 @@ def run_stream(
                 before = stream.count_pending(spark)
                 ended = run_until_stopped(run, until, stop)
                 pending = stream.count_pending(spark)
+    tally.close(stream.checkpoint.last_finished_batch())
     written = stream.finished()
     stream.check_total(before, pending)
     rows = tally.operations + tally.events

@@ -231,17 +231,18 @@ class BatchTally(ABC):
 
     Args:
         report: Called for each batch.
+        last_batch: Number of the last batch that an earlier run finished; -1: none.
 
     Attributes:
         seconds: Durations of the batches with rows.
         empty_seconds: Durations of the batches without rows.
     """
 
-    def __init__(self, report: ReportBatch) -> None:
+    def __init__(self, report: ReportBatch, last_batch: int = -1) -> None:
         self.seconds: list[float] = []
         self.empty_seconds: list[float] = []
         self._report = report
-        self._last_batch = -1
+        self._last_batch = last_batch
 
     def take(self, query: "StreamingQuery") -> None:
         """Add the batches that ended since the last call.
@@ -252,11 +253,26 @@ class BatchTally(ABC):
         for batch in query.recentProgress:
             if batch.batchId <= self._last_batch or "addBatch" not in batch.durationMs:
                 continue  # counted already, or a report without a batch
+            self.close(batch.batchId - 1)
             self._last_batch = batch.batchId
             seconds = batch.durationMs["triggerExecution"] / 1_000
             counts = self._add(batch)
             (self.seconds if counts.rows else self.empty_seconds).append(seconds)
             self._report(batch.batchId, counts, seconds)
+
+    def close(self, last_batch: int) -> None:
+        """Print a line on stderr for each batch up to *last_batch* without a report of Spark.
+
+        Args:
+            last_batch: Number of the last finished batch.
+        """
+        for batch in range(self._last_batch + 1, last_batch + 1):
+            print(
+                f"aiowheel: batch {batch}: Spark sent no report, so its rows are not counted",
+                file=sys.stderr,
+                flush=True,
+            )
+        self._last_batch = max(self._last_batch, last_batch)
 
     @abstractmethod
     def _add(self, batch: "StreamingQueryProgress") -> BatchCounts:

@@ -42,6 +42,7 @@ from .conftest import ODD
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 spark_test = pytest.mark.usefixtures("one_session")
 pytestmark = pytest.mark.timeout(400)
@@ -630,6 +631,30 @@ def test_the_report_counts_events_of_finished_batches_alone(tmp_path: Path) -> N
     report = stream_report(stream, str(tmp_path / "out"), Until.STOPPED, tally, 1.0)
 
     assert report.idle_events == 3
+
+
+def test_batches_without_a_report_of_spark_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """The query over Kafka that repeats a batch ends before Spark reports the batch."""
+    batches = [
+        SimpleNamespace(
+            batchId=number,
+            durationMs={"addBatch": 1, "triggerExecution": 2},
+            observedMetrics={"touches": {"rejected": 1, "irregular": 0}},
+        )
+        for number in (4, 6)
+    ]
+    tally = StreamTally(lambda *_: None, last_batch=3)
+
+    tally.take(cast("StreamingQuery", SimpleNamespace(recentProgress=batches)))
+    tally.close(7)
+    tally.close(7)
+
+    assert (tally.batches, tally.rejected) == (2, 2)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        f"aiowheel: batch {number}: Spark sent no report, so its rows are not counted"
+        for number in (5, 7)
+    ]
 
 
 def progress(batch: int, operations: int, events: int, *taken: tuple[int, int]) -> Any:
