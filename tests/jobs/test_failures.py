@@ -82,6 +82,32 @@ STATE = (
     "NoSuchFileException: /tmp/StateStoreId(opId=1,partId=3,name=default)-edb6/metadata"
 )
 LOG_FILE = "Failed to read log file file:/ck/offsets/0. [MALFORMED_LOG_FILE] Log file was malformed"
+QUERY = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
+NO_TOPIC = (
+    "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host "
+    "this topic-partition. SQLSTATE: XXKST"
+)
+NO_PATH = "[PATH_NOT_FOUND] Path does not exist: s3a://lake/a b. SQLSTATE: 42K03\n"
+NO_BUCKET = """An error occurred while calling o115.load.
+: org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://nolake/ops': getFileStatus on \
+s3a://nolake/ops: software.amazon.awssdk.services.s3.model.NoSuchBucketException: The specified \
+bucket does not exist (Service: S3, Status Code: 404, Request ID: M3)
+Caused by: software.amazon.awssdk.services.s3.model.NoSuchBucketException: The specified bucket \
+does not exist (Service: S3, Status Code: 404, Request ID: M3)
+"""
+NO_CREDENTIALS = """An error occurred while calling o115.load.
+: java.nio.file.AccessDeniedException: s3a://lake/ops: org.apache.hadoop.fs.s3a.auth.\
+NoAuthWithAWSException: No AWS Credentials provided by TemporaryAWSCredentialsProvider
+Caused by: software.amazon.awssdk.core.exception.SdkClientException: Unable to load credentials \
+from system settings.
+"""
+REMOVED = """An error occurred while calling o1.collect.
+Caused by: org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch position \
+FetchPosition{offset=10, currentLeader=x} is out of range for partition ret-0
+"""
+LOST = (
+    f"{QUERY}Some data may have been lost because they are not available in Kafka any more; either"
+)
 DAMAGED = "damaged, and with it the checkpoint"
 
 
@@ -101,7 +127,16 @@ DAMAGED = "damaged, and with it the checkpoint"
         (JAVA, AiowheelError, "Disk quota exceeded"),
         ("java.io.IOException: No space left on device", AiowheelError, "the disk is full"),
         ("java.lang.OutOfMemoryError: Java heap space", AiowheelError, "spark.driver.memory"),
-        ("[PATH_NOT_FOUND] Path does not exist: x. SQLSTATE: 42K03\n\n", AiowheelError, "Path"),
+        ("[OTHER] No, thanks. SQLSTATE: 42K03\n\n", AiowheelError, ": [OTHER] No, thanks. (--ver"),
+        (f"{QUERY}Out of luck; SQLSTATE: XXKST\n", AiowheelError, "failed: Out of luck; (--verb"),
+        (NO_TOPIC, BadInputError, "a Kafka topic that the command reads does not exist"),
+        (f"{QUERY}{NO_TOPIC}", BadInputError, "a Kafka topic that the command reads does not exis"),
+        (NO_PATH, BadInputError, "s3a://lake/a b: no such file or folder"),
+        (NO_PATH.replace("s3a://lake/a", "file:/in/%20"), BadInputError, "/in/%20 b: no such fi"),
+        (NO_BUCKET, BadInputError, "s3a://nolake/ops: no such bucket"),
+        (NO_CREDENTIALS, BadInputError, "s3a://lake/ops: no credentials: set AWS_ACCESS_KEY_ID"),
+        (REMOVED, BadInputError, "Kafka has removed records that the command has not read (ret-0)"),
+        (LOST, BadInputError, "Kafka has removed records that the command has not read: raise"),
         ("Relative path in absolute URI: .12:30.crc", AiowheelError, "a colon in its name"),
         (GZIP, BadInputError, "/in/a b.csv.gz: cannot be read: Unexpected end of input stream"),
         (GZIP.replace("file:///", "s3a://b/"), BadInputError, "s3a://b/in/a b.csv.gz: cannot be "),

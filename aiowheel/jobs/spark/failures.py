@@ -23,6 +23,9 @@ _FILE = re.compile(r"\[FAILED_READ_FILE[\w.]*\] Encountered error while reading 
 _CHECKPOINT_FILE = re.compile(r"(?:Copied|read log file) file:(/.+?)(?: to /|\. )")
 _STATE_STORE = re.compile(r"StateStoreId\(opId=(\d+),partId=(\d+)")
 _FETCHING = ("pyspark.errors.exceptions.captured", "py4j.protocol")
+_FRAME = re.compile(
+    r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: |\s*SQLSTATE: \w+$"
+)
 _LONGEST = 300
 _PASSING = (
     # A Python worker did not connect within its 10 s. This happens on a busy machine, and Spark has
@@ -33,6 +36,8 @@ _PASSING = (
     'because the return value of "scala.Option.get()" is null',
 )
 
+_REMOVED = "Kafka has removed records that the command has not read"
+_RETENTION = "raise the retention of the topic, or begin a stream with a new checkpoint"
 _ADVICE = {
     "No space left on device": (
         "the disk is full: no room for the output, or for Spark's temporary files "
@@ -51,6 +56,28 @@ _ADVICE = {
     ),
 }
 
+# The text of a pattern's group replaces the braces.
+_CORRECTABLE = (
+    (
+        re.compile(r"UnknownTopicOrPartitionException"),
+        "a Kafka topic that the command reads does not exist",
+    ),
+    (
+        re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (?:file:)?(.+?)\. SQLSTATE: "),
+        "{}: no such file or folder",
+    ),
+    (re.compile(r"UnknownStoreException: `(.+?)'"), "{}: no such bucket"),
+    (
+        re.compile(r"AccessDeniedException: (\S+): .*NoAuthWithAWSException"),
+        "{}: no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    ),
+    (
+        re.compile(r"FetchPosition\{.* is out of range for partition (\S+)"),
+        f"{_REMOVED} ({{}}): {_RETENTION}",
+    ),
+    (re.compile(r"Some data may have been lost because"), f"{_REMOVED}: {_RETENTION}"),
+)
+
 
 @contextlib.contextmanager
 def one_line_failures(*, verbose: bool = False) -> Generator[None]:
@@ -62,7 +89,8 @@ def one_line_failures(*, verbose: bool = False) -> Generator[None]:
         verbose: Whether to print Spark's own text and the traceback on stderr first.
 
     Raises:
-        BadInputError: A worker rejected the input.
+        BadInputError: A worker rejected the input; or the input, or the credentials for it, do not
+            exist.
         AiowheelError: Spark, its Java process or the disk reported another error.
         KeyboardInterrupt: Spark failed because it was interrupted.
     """
@@ -100,6 +128,9 @@ def explain_failure(error: BaseException) -> AiowheelError:
     for mark, advice in _ADVICE.items():
         if mark in text:
             return AiowheelError(advice)
+    for pattern, reason in _CORRECTABLE:
+        if found := pattern.search(text):
+            return BadInputError(reason.format(*found.groups()))
     if (place := _damaged_place(text)) is not None:
         return AiowheelError(f"{place}: damaged, and with it the checkpoint")
     if files := _FILE.findall(text):
@@ -176,7 +207,8 @@ def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # Py4J puts its own line before the Java exception.
     reasons = [line for line in lines if not line.startswith("An error occurred while calling")]
-    return (reasons or lines or ["no reason given"])[0].removeprefix(": ")
+    first = (reasons or lines or ["no reason given"])[0].removeprefix(": ")
+    return _FRAME.sub("", first)
 
 
 def _is_spark_error(error: Exception) -> bool:
