@@ -54,6 +54,7 @@ def run_table(
 
         from aiowheel.jobs.idle.parquet_touches import flaw_of_touch
         from aiowheel.jobs.idle.transform import idle_events
+        from aiowheel.jobs.spark.kafka import REJECTS_KEY
         from aiowheel.jobs.spark.kept import kept_on_disk
         from aiowheel.jobs.spark.sources import Source, read_touches, readable, unreadable
         from aiowheel.jobs.spark.targets import check_replaceable, write_rows
@@ -81,7 +82,7 @@ def run_table(
         events = idle_events(readable(counted), key="key", time="t", timeout=timeout)
         written = write_rows(events.select("fire", "key"), out, key=("key", "fire"))
         if rejects is not None:
-            write_rows(unreadable(rows), rejects, key=("source", "raw"))
+            write_rows(unreadable(rows), rejects, key=REJECTS_KEY)
         read, rejected = int(seen.get["rows"]), int(seen.get["rejected"])
     result = {
         "engine": "spark",

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from aiowheel.jobs.idle.parquet_touches import flaw_of_touch
 from aiowheel.jobs.idle.stream import detected
 from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.kafka import REJECTS_KEY
 from aiowheel.jobs.spark.layout import RowTime
 from aiowheel.jobs.spark.observing import observe_packs
 from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
@@ -89,8 +90,7 @@ class IdleTableStream:
         events = open_sink(spark, self.out, checkpoint=folder, key=("key", "fire"), time=fired)
         refused: Sink | None = None
         if self.rejects is not None:
-            key = ("source", "raw")
-            refused = open_sink(spark, self.rejects, checkpoint=folder, key=key)
+            refused = open_sink(spark, self.rejects, checkpoint=folder, key=REJECTS_KEY)
 
         def write(frame: DataFrame, batch_id: int) -> None:
             if refused is None:

@@ -23,6 +23,7 @@ from aiowheel.jobs.operations.results import PurgatoryResult, results_beside
 from aiowheel.jobs.operations.rows import parquet_files
 from aiowheel.jobs.operations.transform import endings, mean_wait
 from aiowheel.jobs.schemas import EVENTS, OPERATIONS
+from aiowheel.jobs.spark.kafka import REJECTS_KEY
 from aiowheel.jobs.spark.session import changed_settings
 from aiowheel.jobs.spark.sinks import replace_folder
 from aiowheel.jobs.spark.sources import Source
@@ -84,7 +85,7 @@ def run_purgatory(
         def write(frame: DataFrame, name: str) -> int:
             if folder is not None:
                 return replace_folder(frame, folder / name)
-            key = ("source", "raw") if name == "rejects" else ("id",)
+            key = REJECTS_KEY if name == "rejects" else ("id",)
             return write_rows(frame, inside(str(out), name), key=key)
 
         trace = _good_rows(*frames, write)

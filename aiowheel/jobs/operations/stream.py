@@ -23,6 +23,7 @@ from aiowheel.jobs.operations.rows import check_parquet_file
 from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
 from aiowheel.jobs.schemas import EVENTS, OPERATIONS, OUTCOMES, REJECTS
 from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.kafka import REJECTS_KEY
 from aiowheel.jobs.spark.layout import RowTime
 from aiowheel.jobs.spark.progress import packed_rows, taken_rows
 from aiowheel.jobs.spark.query import start_query
@@ -260,7 +261,7 @@ class PurgatoryStream:
             open_sink(spark, inside(str(self.out), name), checkpoint=folder, key=key, time=time)
             for name, key, time in (
                 ("outcomes", ("id",), RowTime("at", self.unit)),
-                ("rejects", ("source", "raw"), None),
+                ("rejects", REJECTS_KEY, None),
             )
         )
 

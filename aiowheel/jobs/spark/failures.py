@@ -75,6 +75,10 @@ _CORRECTABLE = (
         re.compile(r"FetchPosition\{.* is out of range for partition (\S+)"),
         f"{_REMOVED} ({{}}): {_RETENTION}",
     ),
+    (
+        re.compile(r"RecordTooLargeException"),
+        "a row is longer than the Kafka topic accepts: raise its max.message.bytes",
+    ),
     (re.compile(r"Some data may have been lost because"), f"{_REMOVED}: {_RETENTION}"),
 )
 

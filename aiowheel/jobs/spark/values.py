@@ -159,6 +159,6 @@ def with_reasons(rows: DataFrame, schema: pa.Schema, flaw: Column | None = None)
     return rows.select(*schema.names, "source", reason.alias("reason"), raw.alias("raw"))
 
 
-def json_of(columns: Iterable[str]) -> Column:
+def json_of(columns: Iterable[str | Column]) -> Column:
     """Return the columns as one JSON object, in which nulls are kept."""
     return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})

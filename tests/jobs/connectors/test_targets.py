@@ -1,5 +1,6 @@
 """Results written to S3, Delta Lake and Kafka, with repeated micro-batches."""
 
+import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -225,6 +226,54 @@ def test_the_result_of_a_batch_is_written_everywhere(
     assert records.where('value = \'{"fire":3,"key":"k3"}\'').first()["key"] == (  # type: ignore[index]
         '{"key":"k3","fire":3}'
     )
+
+
+@pytest.mark.parametrize("length", [65_536, 900_000])
+def test_a_long_text_fits_into_a_record(
+    spark: "SparkSession", topics: "Topics", length: int
+) -> None:
+    """A record has a long text once, and of a rejected row only the beginning: Kafka's limit."""
+    from aiowheel.jobs.spark.targets import write_rows
+
+    key, raw = "k" * length, '"' * length
+    is_long = length > 65_536
+    events, bad = topics.make(f"long-{length}"), topics.make(f"long-{length}.rejects")
+    rows = spark.createDataFrame([(7, key)], "fire bigint, key string")
+    rejects = spark.createDataFrame(
+        [("t/0@1", "why", raw)], "source string, reason string, raw string"
+    )
+
+    assert write_rows(rows, events, key=["key", "fire"]) == 1
+    assert write_rows(rejects, bad, key=["source", "raw"]) == 1
+
+    ((event_key, event),) = records_of(spark, events)
+    assert json.loads(event) == {"fire": 7, "key": key}
+    assert json.loads(event_key) == {"key": digest(key) if is_long else key, "fire": 7}
+    ((bad_key, reject),) = records_of(spark, bad)
+    assert json.loads(reject) == {"source": "t/0@1", "reason": "why", "raw": raw[:65_536]}
+    assert json.loads(bad_key) == {"source": "t/0@1", "raw": digest(raw) if is_long else raw}
+
+
+def test_a_row_that_the_topic_refuses_is_named_as_such(
+    spark: "SparkSession", topics: "Topics"
+) -> None:
+    """The limit of the topic is that of the broker, 1 MiB by default."""
+    from aiowheel.jobs.spark.failures import one_line_failures
+    from aiowheel.jobs.spark.targets import write_rows
+
+    rows = spark.createDataFrame([("k" * 2_000_000,)], "id string")
+    uri = topics.make("too-long")
+
+    with (
+        pytest.raises(BadInputError, match=r"raise its max\.message\.bytes"),
+        one_line_failures(),
+    ):
+        write_rows(rows, uri, key=["id"])
+
+
+def digest(text: str) -> str:
+    """Return the SHA-256 of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def records_frame(spark: "SparkSession", uri: str) -> "DataFrame":
