@@ -64,13 +64,16 @@ def spark_session(
     Raises:
         BadInputError: *conf*, *master* or a URI cannot be used.
         MissingExtraError: PySpark or Java is missing.
-        AiowheelError: Spark failed.
+        AiowheelError: Spark failed, or no broker of a topic answers.
     """
+    from aiowheel.jobs.spark.brokers import check_brokers
     from aiowheel.jobs.spark.connectors import connector_settings
     from aiowheel.jobs.spark.failures import one_line_failures
     from aiowheel.jobs.spark.session import open_session
 
     settings = parse_conf(conf)
+    uris = [*uris]
+    check_brokers(uris)
     with (
         open_session(
             app_name,

@@ -1,9 +1,12 @@
 """The options of all commands that run Spark."""
 
+import socket
+
 import pytest
 
-from aiowheel.cli._options import parse_conf
+from aiowheel.cli._options import parse_conf, spark_session
 from aiowheel.errors import AiowheelError, BadInputError
+from aiowheel.jobs.spark.brokers import check_brokers
 
 pytestmark = pytest.mark.one_build
 
@@ -43,3 +46,24 @@ def test_a_malformed_master_is_refused_at_once(
 
     with pytest.raises(kind, match=reason), open_session(master=master):
         pass
+
+
+def test_a_kafka_that_does_not_answer_is_named_at_once() -> None:
+    """Kafka's client would try to connect for three minutes, and then not name the address."""
+    pytest.importorskip("pyspark")
+    topic = "kafka://127.0.0.1:9,[::1]:9/touches"
+    reason = r"no Kafka broker answers at 127\.0\.0\.1:9: .+, \[::1\]:9: .+"
+
+    with (
+        pytest.raises(AiowheelError, match=reason),
+        spark_session("tests", uris=["s3a://lake/ops", topic]),
+    ):
+        pass
+
+
+def test_one_server_of_a_kafka_that_answers_is_enough() -> None:
+    """Kafka's client finds the other servers by the first one."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        check_brokers([f"kafka://127.0.0.1:9,127.0.0.1:{port}/touches", "folder"])

@@ -55,6 +55,7 @@ def test_a_command_on_a_page_is_accepted(
 
     monkeypatch.chdir(tmp_path)  # some commands write into the current folder
     monkeypatch.setattr("aiowheel.jobs.spark.session.open_session", no_session)
+    monkeypatch.setattr("aiowheel.jobs.spark.brokers.check_brokers", list)  # no connection
     monkeypatch.setattr("importlib.metadata.version", str)  # delta-spark may not be installed
 
     assert run(command) == 1

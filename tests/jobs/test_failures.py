@@ -83,6 +83,19 @@ STATE = (
 )
 LOG_FILE = "Failed to read log file file:/ck/offsets/0. [MALFORMED_LOG_FILE] Log file was malformed"
 QUERY = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
+NO_NODE = "org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment"
+NO_HDFS = """An error occurred while calling o1.load.
+: java.net.ConnectException: Call From vm/127.0.0.1 to localhost:8020 failed on connection \
+exception: java.net.ConnectException: Connection refused; For more details see: http://x
+Caused by: java.net.ConnectException: Connection refused
+"""
+NO_S3 = """An error occurred while calling o115.load.
+: java.net.ConnectException: getFileStatus on s3a://lake/ops: software.amazon.awssdk.core.\
+exception.SdkClientException: Unable to execute HTTP request: Connect to h:9 failed
+Caused by: software.amazon.awssdk.thirdparty.org.apache.http.conn.HttpHostConnectException: \
+Connect to h:9 failed: Connection refused
+Caused by: java.net.ConnectException: Connection refused
+"""
 NO_TOPIC = (
     "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host "
     "this topic-partition. SQLSTATE: XXKST"
@@ -129,6 +142,9 @@ DAMAGED = "damaged, and with it the checkpoint"
         ("java.lang.OutOfMemoryError: Java heap space", AiowheelError, "spark.driver.memory"),
         ("[OTHER] No, thanks. SQLSTATE: 42K03\n\n", AiowheelError, ": [OTHER] No, thanks. (--ver"),
         (f"{QUERY}Out of luck; SQLSTATE: XXKST\n", AiowheelError, "failed: Out of luck; (--verb"),
+        (f"{QUERY}{NO_NODE}", AiowheelError, "no Kafka broker answers, or it requires other optio"),
+        (NO_HDFS, AiowheelError, "localhost:8020: no connection: Connection refused"),
+        (NO_S3, AiowheelError, "s3a://lake/ops: no connection: Connection refused"),
         (NO_TOPIC, BadInputError, "a Kafka topic that the command reads does not exist"),
         (f"{QUERY}{NO_TOPIC}", BadInputError, "a Kafka topic that the command reads does not exis"),
         (NO_PATH, BadInputError, "s3a://lake/a b: no such file or folder"),

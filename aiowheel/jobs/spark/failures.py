@@ -26,6 +26,10 @@ _FETCHING = ("pyspark.errors.exceptions.captured", "py4j.protocol")
 _FRAME = re.compile(
     r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: |\s*SQLSTATE: \w+$"
 )
+_UNREACHABLE = re.compile(
+    r"(?:Call From \S+ to|(?:Connect|ConnectTimeout|UnknownHost)Exception: \w+ on) "
+    r"(\S+?)(?: failed on connection exception)?: "
+)
 _LONGEST = 300
 _PASSING = (
     # A Python worker did not connect within its 10 s. This happens on a busy machine, and Spark has
@@ -46,6 +50,9 @@ _ADVICE = {
     "OutOfMemoryError": "Spark ran out of memory: more with --conf spark.driver.memory=4g",
     "Cannot call methods on a stopped SparkContext": "Spark has stopped: its master ended it",
     "Relative path in absolute URI": "Spark cannot read a file with a colon in its name: rename it",
+    "Timed out waiting for a node assignment": (
+        "no Kafka broker answers, or it requires other options, such as kafka.security.protocol"
+    ),
     "has been shut down": "Spark has stopped: its master ended it",
     "CONCURRENT_STREAM_LOG_UPDATE": (
         "another run uses the same checkpoint: start again when that run has ended"
@@ -135,6 +142,8 @@ def explain_failure(error: BaseException) -> AiowheelError:
     for pattern, reason in _CORRECTABLE:
         if found := pattern.search(text):
             return BadInputError(reason.format(*found.groups()))
+    if unreachable := _UNREACHABLE.search(text):
+        return AiowheelError(f"{unreachable[1]}: no connection: {_reason(text)[:_LONGEST]}")
     if (place := _damaged_place(text)) is not None:
         return AiowheelError(f"{place}: damaged, and with it the checkpoint")
     if files := _FILE.findall(text):
