@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from aiowheel.cli._options import parse_conf, spark_session
-from aiowheel.errors import AiowheelError, BadInputError
+from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.jobs.spark.brokers import check_brokers
 
 pytestmark = pytest.mark.one_build
@@ -35,6 +35,11 @@ def test_what_is_no_pair_is_refused(pair: str) -> None:
         ("spark://somewhere", BadInputError, "got 'spark://somewhere'"),
         ("spark://127.0.0.1:9", AiowheelError, "no Spark master answers at 127.0.0.1:9: "),
         ("spark://127.0.0.1:99999", AiowheelError, "no Spark master answers at "),
+        (
+            "spark://127.0.0.1:9,127.0.0.1:99999",
+            AiowheelError,
+            "no Spark master answers at 127.0.0.1:9: .+; 127.0.0.1:99999: ",
+        ),
     ],
 )
 def test_a_malformed_master_is_refused_at_once(
@@ -67,3 +72,19 @@ def test_one_server_of_a_kafka_that_answers_is_enough() -> None:
         port = server.getsockname()[1]
 
         check_brokers([f"kafka://127.0.0.1:9,127.0.0.1:{port}/touches", "folder"])
+
+
+def test_a_standby_master_may_be_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session starts if one of several masters answers; here it then finds no Java."""
+    pytest.importorskip("pyspark")
+    from aiowheel.jobs.spark import session
+
+    def find_java() -> str:
+        raise MissingExtraError("spark")
+
+    monkeypatch.setattr(session, "find_java", find_java)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        masters = f"spark://127.0.0.1:9,127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(MissingExtraError), session.open_session(master=masters):
+            pass

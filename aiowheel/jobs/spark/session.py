@@ -218,7 +218,8 @@ def _start_java(given: Mapping[str, str]) -> "subprocess.Popen[bytes]":
 def _check_master(master: str) -> None:
     """Raise if *master* is not a master, or is a standalone master that is not reachable.
 
-    Spark itself would retry a standalone master for a minute.
+    Spark itself would retry a standalone master for a minute. Of several masters, separated by
+    commas, all but one may be down.
     """
     if _MASTER.fullmatch(master) is None:
         raise BadInputError(
@@ -227,13 +228,16 @@ def _check_master(master: str) -> None:
         )
     if not master.startswith("spark://"):
         return
+    silent: list[str] = []
     for address in master.removeprefix("spark://").split(","):
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
         except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise AiowheelError(f"no Spark master answers at {address}: {reason}") from error
+            silent.append(f"{address}: {getattr(error, 'strerror', None) or error}")
+        else:
+            return
+    raise AiowheelError(f"no Spark master answers at {'; '.join(silent)}")
 
 
 def _startup_error(error: Exception, folder: Path) -> AiowheelError:
