@@ -295,7 +295,7 @@ def test_missing_parts_fail_the_run(
 
     def lose_all_parts(writer: DataFrameWriter, path: str) -> None:
         write_parts(writer, path)
-        for part in Path(path).glob("part-*"):
+        for part in Path(path.removeprefix("file:")).glob("part-*"):
             part.unlink()
 
     monkeypatch.setattr(DataFrameWriter, "parquet", lose_all_parts)

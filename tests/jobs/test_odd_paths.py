@@ -74,10 +74,10 @@ ENDINGS = [("own", "completed", "a", 7), ("own later", "expired", None, IN_9999)
 
 
 def test_pattern_characters_are_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pattern character gets a backslash, and the path is absolute."""
+    """Each pattern character gets a backslash, and the path is an absolute URI."""
     monkeypatch.chdir(tmp_path)
 
-    assert spark_path("a[1]{b}*?\\c") == f"{tmp_path}/a\\[1\\]\\{{b\\}}\\*\\?\\\\c"
+    assert spark_path("a[1]{b}*?\\c") == f"file://{tmp_path}/a\\[1\\]\\{{b\\}}\\*\\?\\\\c"
 
 
 def test_a_trace_is_read_from_its_own_folder(spark: "SparkSession", tmp_path: Path) -> None:

@@ -154,7 +154,8 @@ def test_missing_parts_fail_the_batch(
 
     def lose_a_part(writer: DataFrameWriter, path: str) -> None:
         write_parts(writer, path)
-        parts = sorted(Path(path).glob("part-*"), key=lambda part: part.stat().st_size)
+        folder = Path(path.removeprefix("file:"))
+        parts = sorted(folder.glob("part-*"), key=lambda part: part.stat().st_size)
         parts[-1].unlink()
         parts[0].write_bytes(b"PAR1")
 

@@ -19,6 +19,7 @@ from aiowheel.jobs.spark.uris import (
     inside,
     is_inside,
     parse_uri,
+    spark_file,
     whole_uri,
 )
 
@@ -79,6 +80,32 @@ def test_a_folder_is_not_read_as_a_pattern() -> None:
     """Spark would read all folders that a pattern matches."""
     assert parse_uri("s3a://bucket/run[1]") == Folder("s3a://bucket/run[1]", "s3a")
     assert Folder("s3a://bucket/run[1]", "s3a").pattern == r"s3a://bucket/run\[1\]"
+    assert Folder("/run[1]", "file").pattern == r"file:///run\[1\]"
+
+
+@pytest.mark.parametrize(
+    ("uri", "for_spark"),
+    [
+        ("/a b/50%/x:1", "file:///a b/50%/x:1"),
+        ("file:///a b/%20", "file:///a b/%20"),
+        ("//a", "file:////a"),
+        ("hdfs:///a", "hdfs:///a"),
+    ],
+)
+@pytest.mark.posix
+def test_spark_gets_a_scheme(uri: str, for_spark: str) -> None:
+    """Without one, Spark would use the default file system of its cluster."""
+    place = parse_uri(uri)
+
+    assert isinstance(place, Folder)
+    assert place.for_spark == for_spark
+
+
+def test_spark_gets_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM may have another working folder, and would take text before a colon for a scheme."""
+    monkeypatch.chdir(tmp_path)
+
+    assert spark_file("a:b") == f"file://{tmp_path / 'a:b'}"
 
 
 def test_tables_of_one_place_have_separate_names() -> None:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from aiowheel.jobs.idle.merge import events_in, merged_parts
 from aiowheel.jobs.spark.layout import write_files
 from aiowheel.jobs.spark.sinks import check_rows_in
+from aiowheel.jobs.spark.uris import spark_file
 
 # Rows that one task sorts in memory; ten times as many would take a tenth more time.
 _ROWS_A_TASK = 1_000_000
@@ -89,7 +90,7 @@ def find_idle(rows: DataFrame, timeout: int, folder: Path, tasks: int | None = N
     spark = rows.sparkSession
     count = tasks or int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     events = sorted_events(rows, timeout, count)
-    written = write_files(events, str(folder.absolute()), mode="errorifexists")
+    written = write_files(events, spark_file(folder), mode="errorifexists")
     check_rows_in(folder, folder.parent, written)
     return FoundIdle(folder)
 

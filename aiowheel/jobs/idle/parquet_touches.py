@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from aiowheel._printable import is_unicode
 from aiowheel.jobs.idle.batch import FoundIdle, column_named
 from aiowheel.jobs.spark.sources import NO_FILE_SKIPPED
-from aiowheel.jobs.spark.uris import file_name
+from aiowheel.jobs.spark.uris import file_name, spark_file
 from aiowheel.readers import Format, Piece, Reject, Tally, TimedRows, raw_text
 from aiowheel.readers._inputs import HIDDEN
 
@@ -83,7 +83,7 @@ class ParquetTouches:
     def of(cls, spark: SparkSession, paths: Sequence[Path], key: str, rows: TimedRows) -> Self:
         """Plan reading files by the rules of *rows*; *key* is that of `key_that_spark_reads`."""
         reader = spark.read.options(**NO_FILE_SKIPPED).schema(_columns(paths[0], key, rows.time))
-        table = reader.parquet(*(str(path.resolve()) for path in paths)).select(
+        table = reader.parquet(*(spark_file(path.resolve()) for path in paths)).select(
             column_named(key).cast("string").alias("key"),
             column_named(rows.time).cast("bigint").alias("t"),
             F.col("_metadata.file_path").alias("source"),

@@ -16,6 +16,7 @@ from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.shard_state import count_in_state, read_state
 from aiowheel.jobs.operations.stages import STATE_NAME, key_of_hit
 from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.uris import spark_file
 from aiowheel.jobs.spark.values import ddl
 from aiowheel.rules import NEVER, Operation
 
@@ -122,7 +123,7 @@ def _state(spark: SparkSession, checkpoint: Path) -> Generator[DataFrame | None]
             spark.read.format("statestore")
             .option("operatorId", _DECIDING)
             .option("stateVarName", STATE_NAME)
-            .load(str(place))
+            .load(spark_file(place))
             .select("value.version", "value.data")
         )
 

@@ -136,7 +136,7 @@ def read_trace_frame(trace_folder: str | os.PathLike[str], spark: SparkSession) 
         raise BadInputError(f"{trace_folder}: a trace is a folder of Parquet or a Delta table")
     reader = spark.read.options(**NO_FILE_SKIPPED)
     if isinstance(place, Table):
-        frame = spark.read.format("delta").load(place.folder.path)
+        frame = spark.read.format("delta").load(place.folder.for_spark)
     elif (folder := local_path(str(trace_folder))) is not None:
         frame = reader.schema(_SCHEMA).parquet(*map(spark_path, check_trace(folder)))
     else:

@@ -43,7 +43,7 @@ class DeltaAppends:
             # Without optimizeWrite each task writes a file, even for few rows.
             writer = writer.option("optimizeWrite", True)
             writer = writer.option("txnAppId", stream).option("txnVersion", batch_id)
-            writer.save(self.table.folder.path)
+            writer.save(self.table.folder.for_spark)
         return count
 
 
@@ -53,5 +53,5 @@ def replace_table(frame: DataFrame, table: Table) -> int:
     Returns:
         The number of rows that the table then has.
     """
-    frame.write.format("delta").mode("overwrite").save(table.folder.path)
-    return frame.sparkSession.read.format("delta").load(table.folder.path).count()
+    frame.write.format("delta").mode("overwrite").save(table.folder.for_spark)
+    return frame.sparkSession.read.format("delta").load(table.folder.for_spark).count()

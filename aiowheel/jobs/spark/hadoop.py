@@ -59,7 +59,7 @@ class HadoopFolders:
 
         Cost: one action on *frame*.
         """
-        path = f"{self.folder.path}/{BATCH_PREFIX}{batch_id:06d}"
+        path = f"{self.folder.for_spark}/{BATCH_PREFIX}{batch_id:06d}"
         if exists(frame.sparkSession, f"{path}/{_WHOLE}"):
             return frame.count()  # a stateful query must process every batch, written or not
         place = Folder(path, self.folder.scheme)
@@ -82,9 +82,9 @@ def replace_files(frame: DataFrame, folder: Folder, by: Sequence[str] = ()) -> i
     """
     # A cluster's settings may switch off _SUCCESS, the file that marks a complete folder.
     marked = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "true"}
-    count = write_files(frame, folder.path, by, **marked)
+    count = write_files(frame, folder.for_spark, by, **marked)
     if not count:
-        system, path = _file_system(frame.sparkSession, folder.path)
+        system, path = _file_system(frame.sparkSession, folder.for_spark)
         system.delete(path, True)
     return count
 
@@ -111,11 +111,11 @@ def exists(spark: SparkSession, path: str) -> bool:
 
 
 def _batches(spark: SparkSession, folder: Folder) -> list[str]:
-    system, path = _file_system(spark, folder.path)
+    system, path = _file_system(spark, folder.for_spark)
     if not system.exists(path):
         return []
     names = [status.getPath().getName() for status in system.listStatus(path)]
-    return [f"{folder.path}/{name}" for name in sorted(names) if name.startswith(BATCH_PREFIX)]
+    return [f"{folder.for_spark}/{name}" for name in sorted(names) if name.startswith(BATCH_PREFIX)]
 
 
 def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:

@@ -11,6 +11,7 @@ from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.source_files import refuse_missing_files
 from aiowheel.jobs.spark.stream_run import Phase
 from aiowheel.jobs.spark.stream_settings import ENDING, check_session
+from aiowheel.jobs.spark.uris import spark_file
 
 
 def start_query(
@@ -48,7 +49,7 @@ def start_query(
     return (
         rows.writeStream.queryName(name)
         .outputMode("append")
-        .option("checkpointLocation", str(checkpoint.folder))
+        .option("checkpointLocation", spark_file(checkpoint.folder))
         .trigger(**phase.trigger(interval_ms))
         .foreachBatch(checked)
         .start()

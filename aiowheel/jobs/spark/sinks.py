@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame
 from aiowheel._outputs import BATCH_PREFIX, whole_file
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.jobs.spark.layout import RowTime, in_few_parts, write_files
+from aiowheel.jobs.spark.uris import spark_file
 
 #: A file with the stream's id; readers of Parquet ignore names that begin like this.
 OWNER = "_aiowheel_stream"
@@ -129,12 +130,11 @@ def replace_folder(frame: DataFrame, place: Path, by: Sequence[str] = ()) -> int
 
     Cost: one action on *frame*.
     """
-    # Absolute, because Spark would read text before a colon as a URI scheme.
     place = Path(os.path.realpath(place))
     place.parent.mkdir(parents=True, exist_ok=True)
     hidden = place.with_name(f".{place.name}.tmp")
     try:
-        count = write_files(frame, str(hidden), by)
+        count = write_files(frame, spark_file(hidden), by)
         check_rows_in(hidden, place, count)
         if count:
             _force_to_disk(hidden)

@@ -179,7 +179,7 @@ def _load(
     if isinstance(place, Topic):
         loaded: DataFrame = reader.load()
     elif isinstance(place, Table):  # Spark does not read its path as a pattern
-        loaded = reader.load(place.folder.path)
+        loaded = reader.load(place.folder.for_spark)
     else:
         loaded = reader.load(place.pattern if files is None else files)
     return loaded

@@ -53,9 +53,14 @@ class Folder:
         return Path(self.path.removeprefix("file://")) if self.scheme == "file" else None
 
     @property
+    def for_spark(self) -> str:
+        """The URI for Spark; see `spark_file`."""
+        return self.path if self.local is None else spark_file(self.local)
+
+    @property
     def pattern(self) -> str:
-        """The path for Spark's readers; see `spark_path`."""
-        return _escaped(self.path)
+        """The URI for Spark's readers; see `spark_path`."""
+        return _escaped(self.for_spark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +77,24 @@ class Table:
 Place = Topic | Folder | Table
 
 
+def spark_file(path: str | os.PathLike[str]) -> str:
+    """Return the absolute path on this machine for Spark, with the scheme ``file:``.
+
+    Spark takes a path without a scheme for one in Hadoop's default file system, which on many
+    clusters is HDFS, and text before a colon for a scheme. After the scheme Hadoop reads the path
+    literally: `%20` does not mean a blank.
+    """
+    return f"file://{Path(path).absolute()}"
+
+
 def spark_path(path: str | os.PathLike[str]) -> str:
-    """Return a path escaped for Spark's readers, which read every path as a pattern.
+    """Return the URI of `spark_file` for Spark's readers, which read every path as a pattern.
 
     Unescaped, a folder named `run[1]` matches another folder or none: a job fails or reads the rows
-    of another folder, a stream waits forever. The path is absolute, because text before a colon
-    would be read as a scheme. For a name with a pattern character and a colon, Hadoop raises an
-    error.
+    of another folder, a stream waits forever. For a name with a pattern character and a colon,
+    Hadoop raises an error.
     """
-    return _escaped(str(Path(path).absolute()))
+    return _escaped(spark_file(path))
 
 
 def _escaped(path: str) -> str:
