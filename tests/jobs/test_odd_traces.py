@@ -539,3 +539,35 @@ def test_tables_without_rows_have_an_empty_result_on_spark(
 ) -> None:
     """The Spark engine writes empty tables."""
     nothing("spark", tmp_path, capsys)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [["--engine", "spark"], ["--stream", "--once"]])
+@pytest.mark.parametrize("before", ["true", None])
+def test_a_run_restores_the_settings_of_its_session(
+    mode: list[str], before: str | None, tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """With its own reader of lists, Spark fails on a file without any threshold."""
+    names = [
+        "spark.sql.parquet.enableNestedColumnVectorizedReader",
+        "spark.sql.inMemoryColumnarStorage.compressed",
+    ]
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "events").mkdir()
+    operation = {"id": "x", "keys": ["a"], "thresholds": [None], "created": 1}
+    table = pa.Table.from_pylist([operation], OPERATIONS)
+    pq.write_table(table, tmp_path / "ops" / "0.parquet")
+    pq.write_table(pa.table({"key": ["a"], "time": [2]}), tmp_path / "events" / "0.parquet")
+    for name in names:
+        spark.conf.unset(name)
+        if before is not None:
+            spark.conf.set(name, before)
+
+    tables = [str(tmp_path / name) for name in ("ops", "events")]
+    code = run(["purgatory", *tables, *mode, "--out", str(tmp_path / "out")])
+
+    after = [spark.conf.get(name, None) for name in names]
+    for name in names:
+        spark.conf.unset(name)
+    assert (code, after) == (0, [before, before])

@@ -18,7 +18,13 @@ from aiowheel.jobs.operations.files import (
     refuse_without_good_rows,
 )
 from aiowheel.jobs.operations.first_events import trace_size
-from aiowheel.jobs.operations.frames import read_events, read_operations, rejects, sound
+from aiowheel.jobs.operations.frames import (
+    LIST_READER,
+    read_events,
+    read_operations,
+    rejects,
+    sound,
+)
 from aiowheel.jobs.operations.results import PurgatoryResult, results_beside
 from aiowheel.jobs.operations.rows import parquet_files
 from aiowheel.jobs.operations.transform import endings, mean_wait
@@ -74,7 +80,7 @@ def run_purgatory(
             return frame
 
         # Choosing the best compression costs more than it saves for a frame that is read twice.
-        kept.enter_context(changed_settings(spark, {_COMPRESSED: "false"}))
+        kept.enter_context(changed_settings(spark, {_COMPRESSED: "false", **LIST_READER}))
         frames = read_operations(spark, tables[0]), read_events(spark, tables[1])
         for rows, table in zip(frames, tables, strict=True):
             if table.form is not Format.PARQUET or isinstance(parse_uri(table.uri), Topic):

@@ -35,12 +35,15 @@ from aiowheel.rules import NEVER, NO_VALUE
 #: The columns of the tables, with their types as Spark spells them.
 OPERATION_TYPES: Final = {column.name: spark_type(column.type) for column in OPERATIONS}
 EVENT_TYPES: Final = {column.name: spark_type(column.type) for column in EVENTS}
+#: The nested vectorized reader of Spark 4 fails ("Index 0 out of bounds for length 0") on a file in
+#: which all elements of all `thresholds` are null.
+LIST_READER: Final = {"spark.sql.parquet.enableNestedColumnVectorizedReader": "false"}
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _WITHOUT_NULLS: Final = {"ignoreNullFields": "true"}  # also if the session's setting is another one
 
 
 def read_operations(spark: SparkSession, source: Source) -> DataFrame:
-    """Read a table of operations.
+    """Read a table of operations; sets `LIST_READER` in the session, for the queries on the result.
 
     Returns:
         ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``deadline`` as in
@@ -52,9 +55,8 @@ def read_operations(spark: SparkSession, source: Source) -> DataFrame:
     Raises:
         BadInputError: Spark cannot read a file, or a Parquet file or Delta table has other columns.
     """
-    # The nested vectorized reader of Spark 4 fails ("Index 0 out of bounds for length 0") on a file
-    # in which all elements of all `thresholds` are null.
-    spark.conf.set("spark.sql.parquet.enableNestedColumnVectorizedReader", "false")
+    for name, value in LIST_READER.items():
+        spark.conf.set(name, value)
     table = _Table("operations", OPERATIONS, CHECKED_OPERATIONS)
     return _read(spark, source, table, check_operations)
 

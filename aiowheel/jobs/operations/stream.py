@@ -17,7 +17,12 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel.errors import AiowheelError
 from aiowheel.jobs.operations.decided import Decided
-from aiowheel.jobs.operations.frames import read_events, read_operations, rejects
+from aiowheel.jobs.operations.frames import (
+    LIST_READER,
+    read_events,
+    read_operations,
+    rejects,
+)
 from aiowheel.jobs.operations.pending import count_pending
 from aiowheel.jobs.operations.rows import check_parquet_file
 from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
@@ -27,6 +32,7 @@ from aiowheel.jobs.spark.kafka import REJECTS_KEY
 from aiowheel.jobs.spark.layout import RowTime
 from aiowheel.jobs.spark.progress import packed_rows, taken_rows
 from aiowheel.jobs.spark.query import start_query
+from aiowheel.jobs.spark.session import changed_settings
 from aiowheel.jobs.spark.sources import RECORDS_PER_BATCH, Source
 from aiowheel.jobs.spark.stream_run import INTERVAL_MS, Phase
 from aiowheel.jobs.spark.targets import open_sink
@@ -141,6 +147,10 @@ class PurgatoryStream:
         Raises:
             BadInputError: *out* belongs to another stream.
         """
+        with changed_settings(spark, LIST_READER):  # a query keeps the settings of its start
+            return self._start(spark, phase)
+
+    def _start(self, spark: SparkSession, phase: Phase) -> StreamingQuery:
         sources = self._sources(phase)
         operations, events = (
             flawed_if_ahead(phase.of_input(read(spark, source)), time, self.unit, self.max_ahead_ms)

@@ -162,14 +162,17 @@ def open_session(
 @contextlib.contextmanager
 def changed_settings(spark: "SparkSession", settings: Mapping[str, str]) -> Generator[None]:
     """Change settings of the session inside the block, and restore them after it."""
-    before = {name: str(spark.conf.get(name)) for name in settings}
+    before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
+        for name, earlier in before.items():
+            if earlier is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, earlier)
 
 
 def _refuse_changes(given: Mapping[str, str]) -> None:
