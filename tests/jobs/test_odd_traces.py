@@ -543,6 +543,19 @@ def test_tables_without_rows_have_an_empty_result_on_spark(
 
 @pytest.mark.spark
 @pytest.mark.slow
+def test_a_column_may_be_named_by_a_keyword(tmp_path: Path, spark: "SparkSession") -> None:
+    """With this setting, `time` is a keyword of SQL."""
+    from aiowheel.jobs.spark.session import changed_settings
+
+    write_parquet(tmp_path)
+    command = ["purgatory", str(tmp_path / "ops"), str(tmp_path / "events"), "--engine", "spark"]
+
+    with changed_settings(spark, {"spark.sql.ansi.enforceReservedKeywords": "true"}):
+        assert run([*command, "--out", str(tmp_path / "out")]) == 0
+
+
+@pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [["--engine", "spark"], ["--stream", "--once"]])
 @pytest.mark.parametrize("before", ["true", None])
 def test_a_run_restores_the_settings_of_its_session(

@@ -58,7 +58,7 @@ def spark_type(kind: pa.DataType) -> str:
 
 def ddl(schema: pa.Schema) -> str:
     """Return the Spark schema of a table."""
-    return ", ".join(f"{field.name} {spark_type(field.type)}" for field in schema)
+    return ", ".join(f"`{field.name}` {spark_type(field.type)}" for field in schema)
 
 
 def avro_schema(table: str) -> str:
