@@ -433,3 +433,19 @@ def table_of(view: View, inputs: Inputs) -> TimedRows:
 def ticks(name: str, seconds: int) -> int:
     """Return a timeout in the unit of a view."""
     return seconds * int(10 ** VIEWS[name].unit.digits)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_may_name_its_files_otherwise(spark: "SparkSession", tmp_path: Path) -> None:
+    """A setting of Hadoop names the files that Spark writes."""
+    from aiowheel.jobs.spark.session import changed_settings
+
+    (tmp_path / "in.csv").write_text("k,t\na,1\nb,2\nb,50\n")
+    command = ["idle", str(tmp_path / "in.csv"), "--key", "k", "--time", "t", "--timeout", "30"]
+    command += ["--engine", "spark", "--out", str(tmp_path / "idle.csv")]
+
+    with changed_settings(spark, {"mapreduce.output.basename": "_events"}):
+        assert run(command) == 0
+
+    assert (tmp_path / "idle.csv").read_text() == "fire,key\n31,a\n32,b\n80,b\n"

@@ -37,7 +37,7 @@ class FoundIdle:
     @property
     def parts(self) -> list[Path]:
         """The files of the parts."""
-        return sorted(self.folder.glob("part-*.parquet"))
+        return sorted(self.folder.glob("*.parquet"))
 
     def count_keys(self) -> int:
         """Count the distinct keys among the rows, by the last event of each key."""
