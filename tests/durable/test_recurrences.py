@@ -17,6 +17,8 @@ from aiowheel.durable._recurrence import Recurrence, recurrence_from, recurrence
 
 pytestmark = pytest.mark.one_build
 
+SECOND = 1_000_000
+
 PARIS = ZoneInfo("Europe/Paris")
 
 
@@ -465,9 +467,6 @@ async def test_an_expression_whose_times_a_zone_skips_is_refused() -> None:
     async with made(MemoryStore(start=START), Log(START)) as timers:
         with pytest.raises(ValueError, match=text):
             await timers.every("e", "h", Cron("*/30 2 * 3 7L", tz="Europe/Berlin"))
-
-
-SECOND = 1_000_000
 
 
 def test_an_occurrence_is_skipped_from_its_successor_on() -> None:

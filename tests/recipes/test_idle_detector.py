@@ -741,10 +741,7 @@ def test_a_type_error_of_the_comparison_of_keys_is_raised() -> None:
     timer = ManualTimer()
     detector = IdleDetector[object](30, lambda _: None, timer=timer)
     detector.touch(Incomparable())
-    calls: list[Callable[[object], object]] = [
-        *(detector.touch, detector.discard, detector.expires, detector.__contains__),
-    ]
-    for call in calls:
+    for call in (detector.touch, detector.discard, detector.expires, detector.__contains__):
         with pytest.raises(TypeError, match=r"^not to be compared$"):
             call(Incomparable())
 
