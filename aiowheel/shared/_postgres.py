@@ -313,7 +313,7 @@ class PostgresCounters:
     async def forget(self, keys: Collection[str]) -> None:
         """Remove counters; see `CounterStore`."""
         async with self._writing.use() as connection:
-            await self.forget_in(connection, keys)
+            await connection.execute(self._forget, sorted(keys))
 
     async def aclose(self) -> None:
         """Close the connections; see `CounterStore`."""
