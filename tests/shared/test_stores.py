@@ -156,12 +156,13 @@ async def test_publishes_of_other_keys_cost_a_process_one_hint_a_batch(
         for batch in range(20):
             keys = (f"other-{batch}-{number}" for number in range(50))
             await asyncio.gather(*(publisher.advance(key, 1) for key in keys))
-        await until(lambda: other.statistics().hints == before.hints + 1_000)
-        await until(lambda: sum(map(len, log.hints)) == 1_000)
+        await until(lambda: other.statistics().hints >= before.hints + 1_000)
+        await until(lambda: len(set[str]().union(*log.hints)) == 1_000)
 
-        assert len(log.hints) == publisher.statistics().writes
+        # SQLite repeats hints that arrive while it reads the file, four times a second at most.
+        assert len(log.hints) <= 2 * publisher.statistics().writes
         assert log.gaps == 0
-        assert other.statistics() == before._replace(hints=before.hints + 1_000)
+        assert other.statistics()._replace(hints=0) == before._replace(hints=0)
         assert purgatory.statistics().checks == checks
         assert not any(wait.done() for wait in waits)
         await publisher.advance("own-7", 1)
