@@ -12,16 +12,6 @@ from typing import Final
 
 #: The largest count: the sum of two fits into 64 bits.
 MOST: Final = 2**61 - 1
-#: The error for an address that the driver of PostgreSQL cannot parse; the driver's own error may
-#: quote a part of the password.
-MALFORMED_DSN: Final = (
-    "dsn must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %2F in place of a slash in "
-    "the password, and other special characters in the same way"
-)
-#: The text of a `FileNotFoundError` of the driver of PostgreSQL, whose own does not name the file.
-MISSING_FILE_OF_DSN: Final = (
-    "the server's Unix socket, or a certificate or key file of the address, does not exist"
-)
 
 
 def checked_int(name: str, value: object, least: int, most: int) -> int:

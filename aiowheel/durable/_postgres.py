@@ -17,8 +17,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
 
-from aiowheel._arguments import MALFORMED_DSN, MISSING_FILE_OF_DSN, checked_str, safe_repr
-from aiowheel._asyncpg import check_in_transaction
+from aiowheel._arguments import checked_str, safe_repr
+from aiowheel._asyncpg import check_in_transaction, errors_of_address
 from aiowheel._background import LastingTask
 from aiowheel.durable import _postgres_statements as statements
 from aiowheel.durable._databases import checked_partitions, flaws_of, missing_partitions
@@ -415,7 +415,7 @@ def _set(event: asyncio.Event, _: object) -> None:
 
 async def _connected(dsn: str, session: str) -> Any:
     """Return a new connection to a host of this kind, as `target_session_attrs` of libpq."""
-    try:
+    with errors_of_address(StoreError):
         return await asyncpg.connect(
             dsn,
             timeout=_COMMAND_SECONDS,
@@ -423,12 +423,6 @@ async def _connected(dsn: str, session: str) -> Any:
             server_settings=_SETTINGS,
             target_session_attrs=session,
         )
-    except FileNotFoundError as error:
-        raise FileNotFoundError(error.errno, MISSING_FILE_OF_DSN) from error
-    except (asyncpg.InterfaceError, OSError):  # an option in the DSN; a certificate
-        raise
-    except (ValueError, OverflowError):  # the second for a port beyond 65,535
-        raise StoreError(MALFORMED_DSN) from None
 
 
 class _PageSize:

@@ -15,8 +15,8 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aiowheel._arguments import MALFORMED_DSN, MISSING_FILE_OF_DSN, checked_bool, checked_str
-from aiowheel._asyncpg import check_in_transaction
+from aiowheel._arguments import checked_bool, checked_str
+from aiowheel._asyncpg import check_in_transaction, errors_of_address
 from aiowheel._background import LastingTask
 from aiowheel._events import emit
 from aiowheel._printable import error_repr
@@ -475,17 +475,11 @@ class _Access:
     async def _connect(self) -> asyncpg.Connection[Any]:
         import asyncpg
 
-        try:
+        with errors_of_address(ValueError):
             # Of several hosts, a standby refuses LISTEN and every write.
             connection = await asyncpg.connect(
                 self._dsn, server_settings=_SETTINGS, target_session_attrs="primary"
             )
-        except FileNotFoundError as error:
-            raise FileNotFoundError(error.errno, MISSING_FILE_OF_DSN) from error
-        except (asyncpg.InterfaceError, OSError):  # an option in the DSN; a certificate
-            raise
-        except (ValueError, OverflowError):  # the second for a port beyond 65,535
-            raise ValueError(MALFORMED_DSN) from None
         try:
             await self._prepare(connection)
             self._refuse_if_closed()

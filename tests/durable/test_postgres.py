@@ -116,6 +116,13 @@ async def test_effects_of_handlers_happen_exactly_once(database: str) -> None:
     assert calls == 20
 
 
+async def put_in_one_transaction(store: PostgresStore, connection: Any, puts: list[Put]) -> None:
+    """Write timers as a transaction of a user does, which leaves a change for each."""
+    async with connection.transaction():
+        for put in puts:
+            await store.put_in(connection, put)
+
+
 async def test_many_changes_are_taken_in_pages(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,10 +134,9 @@ async def test_many_changes_are_taken_in_pages(
     connection = await connected(database)
 
     async def leave(prefix: str) -> None:
-        async with connection.transaction():
-            for number in range(35):  # in the last second of the horizon, and beyond it
-                due_us = now + 99 * 10**6 + number % 2 * 10**7
-                await store.put_in(connection, Put(f"{prefix}{number}", "h", due_us, b""))
+        dues = [now + 99 * 10**6, now + 109 * 10**6]  # within the horizon, and beyond it
+        puts = [Put(f"{prefix}{number}", "h", dues[number % 2], b"") for number in range(35)]
+        await put_in_one_transaction(store, connection, puts)
 
     def names(changes: list[Change]) -> list[str]:
         assert len(changes) == 35
@@ -278,9 +284,8 @@ async def test_changes_of_taken_partitions_are_forgotten_in_pages(
     store = PostgresStore(database, partitions=2)
     await store.open()
     connection = await connected(database)
-    async with connection.transaction():
-        for number in range(35):
-            await store.put_in(connection, Put(str(number), "h", 0, b""))
+    puts = [Put(str(number), "h", 0, b"") for number in range(35)]
+    await put_in_one_transaction(store, connection, puts)
 
     assert (await store.renew("me", lease_us=10**8, horizon_us=0)).changes == []
     assert await connection.fetchval("SELECT count(*) FROM aiowheel_inbox") == 0

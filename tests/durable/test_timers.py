@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -1743,38 +1743,36 @@ def test_the_next_expiry_is_the_earliest_of_other_owners() -> None:
     assert distributed(parts, 3, "me", 100, ()) == ({0: 1, 3: 2}, 2, 500, [3])
 
 
-async def test_a_partition_whose_fires_are_shorter_than_a_lease_is_released() -> None:
-    """It begins no more fires and waits for their end, so that a second process gets its share."""
+@asynccontextmanager
+async def always_busy(store: Store, seconds: float) -> AsyncGenerator[DurableTimers]:
+    """Open a process whose handler takes this time, and in whose partitions it always runs."""
 
     async def handler(fire: Fire) -> None:
-        await asyncio.sleep(15)
+        await asyncio.sleep(seconds)
 
-    store = MemoryStore(partitions=4)
-    async with timers_on(store, handler, lease=30) as first:
-        for number in range(400):  # all partitions are always busy
-            await first.schedule(f"{number}", "h", due=number * SECOND)
+    async with timers_on(store, handler, lease=30) as timers:
+        for number in range(400):
+            await timers.schedule(f"{number}", "h", due=number * SECOND)
         await asyncio.sleep(30)
-        async with timers_on(store, Log(), lease=30) as second:
-            await asyncio.sleep(60)
-            assert [each.statistics().partitions for each in (first, second)] == [2, 2]
+        yield timers
+
+
+async def test_a_partition_whose_fires_are_shorter_than_a_lease_is_released() -> None:
+    """It begins no more fires and waits for their end, so that a second process gets its share."""
+    store = MemoryStore(partitions=4)
+    async with always_busy(store, 15) as first, timers_on(store, Log(), lease=30) as second:
+        await asyncio.sleep(60)
+        assert [each.statistics().partitions for each in (first, second)] == [2, 2]
 
 
 async def test_only_the_partitions_beyond_the_share_are_released() -> None:
     """Also at renewals while the chosen ones are still busy."""
-
-    async def handler(fire: Fire) -> None:
-        await asyncio.sleep(25)
-
     store = MemoryStore(partitions=4)
-    async with timers_on(store, handler, lease=30) as first:
-        for number in range(400):  # all partitions are always busy
-            await first.schedule(f"{number}", "h", due=number * SECOND)
-        await asyncio.sleep(30)
-        async with timers_on(store, Log(), lease=30):
-            for _ in range(600):
-                await asyncio.sleep(0.1)
-                assert sum(held.draining for held in first._window.held.values()) <= 2
-                assert first.statistics().partitions >= 2
+    async with always_busy(store, 25) as first, timers_on(store, Log(), lease=30):
+        for _ in range(600):
+            await asyncio.sleep(0.1)
+            assert sum(held.draining for held in first._window.held.values()) <= 2
+            assert first.statistics().partitions >= 2
 
 
 async def test_a_fire_that_ends_while_a_page_is_read_is_not_repeated() -> None:

@@ -20,7 +20,8 @@ from aiowheel.jobs.spark.hadoop import HadoopFolders, read_whole_folders
 from aiowheel.jobs.spark.sinks import read_batches, read_folder
 from aiowheel.jobs.spark.uris import Folder, parse_uri
 from aiowheel.rules import NO_VALUE, Event, Operation
-from aiowheel.trace import TRACE_SCHEMA
+
+from .test_odd_paths import write_trace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -138,24 +139,8 @@ def test_the_streams_of_idle_keep_a_local_checkpoint(folder: Path, scheme: str) 
 
 def test_a_report_reads_a_local_trace(folder: Path) -> None:
     """The report counts the operation of the trace."""
-    operation = {
-        "run_id": "own",
-        "purgatory": "p",
-        "operation_id": 0,
-        "kind": "k",
-        "keys": ["a"],
-        "created": 1,
-        "deadline": 1_000_000_001,
-        "finished": 2,
-        "outcome": "completed",
-        "completed_by": "a",
-        "lateness": None,
-        "checks": 1,
-    }
     trace = folder / "trace"
-    trace.mkdir()
-    table = pa.Table.from_pylist([operation], TRACE_SCHEMA)
-    pq.write_table(table, trace / "trace-own-000001.parquet")
+    write_trace(trace, "own")
 
     assert run(["report", str(trace), "--out", str(folder / "report")]) == 0
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable
-from typing import Final
 
 from aiowheel.errors import AiowheelError
+from aiowheel.jobs.spark.servers import silent_servers
 from aiowheel.jobs.spark.uris import Topic, parse_uri
-
-_ANSWER_SECONDS: Final = 5.0
 
 
 def check_brokers(uris: Iterable[str]) -> None:
@@ -26,17 +23,5 @@ def check_brokers(uris: Iterable[str]) -> None:
     """
     places = map(parse_uri, uris)
     for servers in {place.servers: None for place in places if isinstance(place, Topic)}:
-        _check_any(servers)
-
-
-def _check_any(servers: str) -> None:
-    reasons: list[str] = []
-    for server in servers.split(","):
-        host, _, port = server.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
-        except (OSError, UnicodeError) as error:  # the latter for a name that is no host's
-            reasons.append(f"{server}: {getattr(error, 'strerror', None) or error}")
-        else:
-            return
-    raise AiowheelError(f"no Kafka broker answers at {', '.join(reasons)}")
+        if reasons := silent_servers(servers):
+            raise AiowheelError(f"no Kafka broker answers at {', '.join(reasons)}")

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.jobs.spark.connectors import missing_connectors
 from aiowheel.jobs.spark.failures import explain_failure, texts_kept
 from aiowheel.jobs.spark.java import find_java, java_answer, spark_java_home
+from aiowheel.jobs.spark.servers import silent_servers
 from aiowheel.jobs.spark.stream_settings import STATE_STORE
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ _FILE_MANAGER = (
 # The others are switched off by name because Java refuses to start with two collectors, and the
 # environment may select one.
 _THROUGHPUT = "-XX:-UseG1GC -XX:-UseSerialGC -XX:-UseZGC -XX:-UseShenandoahGC -XX:+UseParallelGC"
-_ANSWER_SECONDS = 5.0
 _LAST_SECONDS = 20.0
 
 
@@ -231,16 +230,8 @@ def _check_master(master: str) -> None:
         )
     if not master.startswith("spark://"):
         return
-    silent: list[str] = []
-    for address in master.removeprefix("spark://").split(","):
-        host, _, port = address.rpartition(":")
-        try:
-            socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
-        except (OSError, OverflowError) as error:
-            silent.append(f"{address}: {getattr(error, 'strerror', None) or error}")
-        else:
-            return
-    raise AiowheelError(f"no Spark master answers at {'; '.join(silent)}")
+    if reasons := silent_servers(master.removeprefix("spark://")):
+        raise AiowheelError(f"no Spark master answers at {'; '.join(reasons)}")
 
 
 def _startup_error(error: Exception, folder: Path) -> AiowheelError:
