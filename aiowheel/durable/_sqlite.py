@@ -297,6 +297,8 @@ class SQLiteStore(Store):
         if not isinstance(connection, sqlite3.Connection):
             raise TypeError(f"connection must be a sqlite3.Connection, got {safe_repr(connection)}")
         try:
+            if connection.in_transaction:
+                statements.lock_in(connection, self._file.resolve())
             file = statements.file_of_timers(connection)
         except sqlite3.Error as error:
             raise StoreError(str(error)) from error

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from itertools import chain, takewhile
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, Final
 
 from aiowheel.durable._databases import (
@@ -179,18 +180,41 @@ def plain(connection: sqlite3.Connection, query: str, *values: object) -> list[t
     return cursor.execute(query, values).fetchall()
 
 
+def lock_in(connection: sqlite3.Connection, file: Path) -> None:
+    """Take the lock for writing to *file* in a transaction, unless it has no timers.
+
+    SQLite waits for the lock only if the transaction has read nothing from the file.
+    """
+    for schema, found in _databases(connection):
+        if found and Path(found).resolve() == file:
+            try:  # writes nothing, and takes the lock
+                connection.execute(f"UPDATE {schema}.aiowheel_meta SET value = value WHERE false")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # not a missing table
+                    raise
+
+
 def file_of_timers(connection: sqlite3.Connection) -> str | None:
     """Return the file of the timers that statements on *connection* use, or None if there is none.
 
     SQLite takes the table of the first database that has one: temporary, main, then attached ones.
     """
-    databases = plain(connection, "PRAGMA database_list")  # main is 0, temporary tables are 1
-    for _, name, file in sorted(databases, key=lambda each: (each[0] != 1, each[0])):
-        schema = os.fsdecode(name).replace('"', '""')  # bytes if the connection reads texts so
-        query = f"SELECT 1 FROM \"{schema}\".sqlite_master WHERE lower(name) = 'aiowheel_timers'"
+    for schema, file in _databases(connection):
+        query = f"SELECT 1 FROM {schema}.sqlite_master WHERE lower(name) = 'aiowheel_timers'"
         if plain(connection, query):
-            return os.fsdecode(file or "")
+            return file
     return None
+
+
+def _databases(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """Return schema and file of each database, in the order in which SQLite looks for a table."""
+    databases = plain(connection, "PRAGMA database_list")  # main is 0, temporary tables are 1
+    databases.sort(key=lambda each: (each[0] != 1, each[0]))
+    # The names are bytes if the connection reads texts so.
+    return [
+        ('"' + os.fsdecode(name).replace('"', '""') + '"', os.fsdecode(file or ""))
+        for _, name, file in databases
+    ]
 
 
 class _Parts(dict[int, tuple[str, int, int, int]]):

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,40 @@ async def test_a_timer_of_a_transaction_exists_if_the_transaction_commits(path: 
 
         assert fired.names == ["kept"]
         assert await timers.get("lost") is None
+
+
+async def test_the_first_statement_of_a_transaction_waits_for_another_writer(path: Path) -> None:
+    """A deferred transaction that reads before it writes would fail at once."""
+    async with DurableTimers(SQLiteStore(path)) as timers:
+        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        other.execute("CREATE TABLE orders (name TEXT)")
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("INSERT INTO orders VALUES ('order:1')")
+        begins_to_write = threading.Event()
+
+        def commit() -> None:
+            begins_to_write.wait()
+            other.execute("COMMIT")
+
+        def trace(statement: str) -> None:
+            if not statement.startswith(("PRAGMA", "SELECT")):
+                begins_to_write.set()
+
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("BEGIN")
+        connection.set_trace_callback(trace)
+        committing = threading.Thread(target=commit)
+        committing.start()
+        try:
+            assert await timers.schedule_in(connection, "order:1", "h", due=FAR)
+        finally:
+            begins_to_write.set()
+            committing.join()
+        connection.execute("COMMIT")
+        connection.close()
+        other.close()
+
+        assert await timers.get("order:1") is not None
 
 
 async def test_a_connection_that_reads_texts_as_bytes_can_schedule(path: Path) -> None:
