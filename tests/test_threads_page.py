@@ -27,8 +27,9 @@ RULES = {"raises", "any thread", "reads", "hook"}
 #: Calls for other parts of the package only, and attributes of the wheel's own entries.
 INTERNAL = {
     "Timer": {"share", "open_driver", "close_with_loop"},
-    "ThreadsafeHandle": {"arrive", "withdraw"},
-    "Periodic": {"arm", "ended"},
+    "ThreadsafeHandle": {"arrive", "forget", "withdraw"},
+    "Periodic": {"arm", "ended", "forget"},
+    "TimerHandle": {"forget"},
     "Purgatory": {
         *("check_caller", "counter_waiters", "end", "end_threadsafe", "next_end"),
         "try_reach_else_watch",

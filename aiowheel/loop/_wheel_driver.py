@@ -199,23 +199,16 @@ class WheelDriver(LoopDriver):
             return now
         if self.debug:
             return self._fire_noted(handle, now)
-        return self._fire_plain(handle, now)
-
-    def _fire_plain(self, handle: LoopHandle, now: i64) -> i64:
-        try:
-            return super()._fire(handle, now)
-        except BaseException:  # SystemExit or KeyboardInterrupt, which leave the loop
-            handle.forget()
-            raise
+        return super()._fire(handle, now)
 
     def _fire_noted(self, handle: LoopHandle, now: i64) -> i64:
         """Fire in debug mode; on uvloop, also report a slow callback as asyncio's loop does."""
         if handle.notes is None:  # the handle was armed before debug mode was enabled
             handle.note(self._notes())
         if self.is_asyncios:
-            return self._fire_plain(handle, now)
+            return super()._fire(handle, now)
         named = handle.asyncio_handle()
-        after = self._fire_plain(handle, now)
+        after = super()._fire(handle, now)
         seconds = ns_to_seconds(after - now)
         loop: Any = self.own_loop
         if seconds > loop.slow_callback_duration:
@@ -228,10 +221,7 @@ class WheelDriver(LoopDriver):
         notes = handle.notes
         if notes is not None and notes.source_traceback is not None:
             context["source_traceback"] = notes.source_traceback
-        try:
-            super().report(context)
-        finally:
-            handle.forget()
+        super().report(context)
 
 
 def _as_asyncio(name: str, seconds: object) -> float:

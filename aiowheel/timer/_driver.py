@@ -72,6 +72,9 @@ class TimerTask(TimerEntry):
         """Run the action. The task is no longer pending; the driver reports an exception."""
         raise NotImplementedError
 
+    def forget(self) -> None:
+        """Drop what the report of an exception needs; called after an action that has raised."""
+
 
 class Driver:
     """A wheel in nanoseconds and its clock; subclasses implement the sleeping.
@@ -291,16 +294,20 @@ class Driver:
         try:
             task.fire()
         except (SystemExit, KeyboardInterrupt):
+            task.forget()
             raise
         except BaseException as error:  # one failing callback must not prevent the others
             self.callback_errors += 1
-            self.report(
-                {
-                    "message": f"Exception in timer callback {safe_repr(target)}",
-                    "exception": error,
-                    "handle": task,
-                }
-            )
+            try:
+                self.report(
+                    {
+                        "message": f"Exception in timer callback {safe_repr(target)}",
+                        "exception": error,
+                        "handle": task,
+                    }
+                )
+            finally:
+                task.forget()
         after = self.now_ns()
         if after - now >= SLOW_NS and not _is_alarm(target):
             took = ns_to_seconds(after - now)

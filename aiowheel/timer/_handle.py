@@ -166,13 +166,20 @@ class TimerHandle(TimerTask):
         self._context = None
         if context is None:
             context = Context()
-        if type(args) is not tuple:
-            context.run(callback, args)  # the function and the object of a bound method
-        elif not args:
-            # Without a star, which costs a compiled caller more than the call.
-            context.run(callback)
-        else:
-            context.run(callback, *args)
+        try:
+            if type(args) is not tuple:
+                context.run(callback, args)  # the function and the object of a bound method
+            elif not args:
+                # Without a star, which costs a compiled caller more than the call.
+                context.run(callback)
+            else:
+                context.run(callback, *args)
+        except BaseException:
+            self._context = context  # from Python 3.12, the loop's exception handler runs in it
+            raise
+
+    def forget(self) -> None:
+        self._context = None
 
     def drop(self) -> None:
         self._state = CANCELLED

@@ -130,6 +130,10 @@ class Periodic(TimerTask):
         """Return whether the calls have stopped, by `cancel` or by closing the timer."""
         return self._stopped
 
+    def get_context(self) -> Context | None:
+        """Return the context of the calls; None if they have stopped."""
+        return self._context
+
     def next_when(self) -> float | None:
         """Return when the next call is due, on the scale of `timer.time()`; None if cancelled.
 

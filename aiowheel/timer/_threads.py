@@ -175,6 +175,10 @@ class ThreadsafeHandle(TimerTask):
         """Return whether the callback has run or is running."""
         return self._state == _FIRED
 
+    def get_context(self) -> Context | None:
+        """Return the context of the callback; None if it was dropped."""
+        return self._context
+
     def arrive(self) -> None:
         """Arm a new handle, or withdraw a cancelled one that is armed; on the loop's thread."""
         if self._armed:
@@ -193,7 +197,14 @@ class ThreadsafeHandle(TimerTask):
             return  # cancelled in another thread in this very moment
         callback, args, context = self._payload, self._args, cast(Context, self._context)
         self._release()
-        context.run(cast(Callable[..., object], callback), *args)
+        try:
+            context.run(cast(Callable[..., object], callback), *args)
+        except BaseException:
+            self._context = context  # as in `TimerHandle.fire`
+            raise
+
+    def forget(self) -> None:
+        self._context = None
 
     def drop(self) -> None:
         if self._decide(_CANCELLED):

@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import sys
 import weakref
 from contextvars import Context, ContextVar, copy_context
+from typing import Any
 
 import pytest
 
@@ -159,3 +161,49 @@ async def test_the_drivers_alarm_does_not_pass_a_context_on() -> None:
         await done
 
     assert seen == ["chain"] * 6
+
+
+@pytest.mark.virtual_time
+@pytest.mark.usefixtures("no_gc")
+@pytest.mark.parametrize("call", ["call_later", "call_later_threadsafe", "every"])
+async def test_the_exception_handler_finds_the_context_of_the_call(call: str) -> None:
+    """From Python 3.12, asyncio runs the handler in it, so that logs have the request's id."""
+    found: list[object] = []
+    reported = asyncio.Event()
+
+    def handle_error(_: asyncio.AbstractEventLoop, report: dict[str, Any]) -> None:
+        context = report["handle"].get_context()
+        found.append(context[REQUEST])
+        found.append(REQUEST.get())
+        reported.set()
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    asyncio.get_running_loop().set_exception_handler(handle_error)
+    async with Timer() as timer:
+        token = REQUEST.set("request 7")
+        handle = getattr(timer, call)(0.001, fail)
+        REQUEST.reset(token)
+        await reported.wait()
+        if call == "every":
+            handle.cancel()
+
+        assert found[:2] == ["request 7", "request 7" if sys.version_info >= (3, 12) else None]
+        assert handle.get_context() is None
+
+
+def test_a_callback_that_ends_the_program_releases_its_context() -> None:
+    """The handle, which is kept, would otherwise keep the context alive."""
+
+    def leave() -> None:
+        raise SystemExit
+
+    timer = ManualTimer()
+    context = Context()
+    handle = timer.call_later(1, leave, context=context)
+    with pytest.raises(SystemExit):
+        timer.advance(1)
+
+    assert handle.fired()
+    assert handle.get_context() is None
