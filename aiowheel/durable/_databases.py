@@ -13,6 +13,8 @@ from aiowheel.durable._recurrence import recurrence_from
 from aiowheel.errors import MissingExtraError, StoreVersionError
 
 MOST_PARTITIONS: Final = 1024
+#: The bytes of payloads with which a page of the window ends.
+PAGE_BYTES: Final = 2**22
 
 _NAMED: Final = (Put, Cancel)  # made once: `Put | Cancel` in a loop is a new object each time
 

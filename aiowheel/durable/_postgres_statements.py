@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from aiowheel.durable._databases import (
+    PAGE_BYTES,
     batches_of,
     checked_tables,
     distributed,
@@ -181,12 +182,15 @@ _AGAIN: Final = (
     "WHERE name = $5 AND id = $6 AND gen = $7 RETURNING id"
 )
 #: The rows after each place in the index. The bound of the last place ends the search at the
-#: partition's end; it is rounded, so that the due time is compared as well.
+#: partition's end; it is rounded, so that the due time is compared as well. The payloads before the
+#: last one of a partition have less than $6 bytes; their lengths are known without reading them.
 PAGE: Final = (
     f"SELECT {_T_ROW} FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) "
-    "AS wanted (high, low, last) CROSS JOIN LATERAL (SELECT * FROM aiowheel_timers "
+    "AS wanted (high, low, last) CROSS JOIN LATERAL (SELECT *, coalesce(sum(octet_length(payload)) "
+    "OVER (ORDER BY due_us, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS earlier "
+    "FROM (SELECT * FROM aiowheel_timers "
     f"WHERE ({DUE_INDEX}) > (high, low) AND {_HIGH} <= last AND due_us <= $4 "
-    f"ORDER BY {DUE_INDEX} LIMIT $5) AS t"
+    f"ORDER BY {DUE_INDEX} LIMIT $5) AS found) AS t WHERE earlier < $6"
 )
 
 
@@ -619,7 +623,7 @@ def page_arguments(cursors: Sequence[Cursor], until_us: int, limit: int) -> list
     """Return the arguments of `PAGE`."""
     highs, lows = zip(*map(_keys_of, cursors), strict=True)
     lasts = [_keys_of(Cursor(cursor.part, until_us, 0))[0] for cursor in cursors]
-    return [highs, lows, lasts, until_us, limit]
+    return [highs, lows, lasts, until_us, limit, PAGE_BYTES // len(cursors)]
 
 
 async def page(

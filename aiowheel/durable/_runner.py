@@ -126,6 +126,8 @@ class Runner:
 
     def has_room(self) -> bool:
         """Return whether another page of overdue timers may be read."""
+        if self.ready and self.window.holds_large_payloads():
+            return False
         return len(self.ready) < 2 * self._max_in_flight
 
     def _pump(self, most: int) -> None:
@@ -143,7 +145,7 @@ class Runner:
             if held.draining:
                 parked.append(entry)
                 continue
-            del self.window.resident[row.id]
+            self.window.take(row)
             most -= 1
             now_us = self._clock.now_us()
             if row.due_us > now_us:

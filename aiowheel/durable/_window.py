@@ -25,6 +25,8 @@ _LAST_ID: Final = 2**62
 PAGE: Final = 1000
 #: The most timers in memory; beyond this number, only those that are due very soon are read.
 MOST_RESIDENT: Final = 100_000
+#: The bytes of payloads that count as that many timers.
+MOST_RESIDENT_BYTES: Final = 2**26
 _WINDOW_OF_FULL_MEMORY_US: Final = 1_000_000
 _PAUSE_AFTER_ERROR = 0.25  # seconds
 
@@ -86,6 +88,7 @@ class Window:
         self._begun = begun
         self.held: dict[int, Held] = {}
         self.resident: dict[int, Entry] = {}
+        self.resident_bytes = 0  # of their payloads
         self._wanted = asyncio.Event()
         self._page = PAGE  # rows of the next page
         # The end of the page that is being read.
@@ -135,12 +138,23 @@ class Window:
         """Record a version that a commit has written or deleted while a page is read."""
         self._touched[row_id] = max(version, self._touched.get(row_id, (0, 0)))
 
+    def take(self, row: Row) -> None:
+        """Remove a row whose fire begins."""
+        del self.resident[row.id]
+        self.resident_bytes -= len(row.payload)
+
     def _forget(self, row_id: int) -> None:
-        entry = self.resident.pop(row_id, None)
-        if entry is not None:
+        entry = self.resident.get(row_id)
+        if entry is not None and entry.row is not None:
+            self.take(entry.row)
             entry.row = None
             if entry.handle is not None:
                 entry.handle.cancel()
+
+    def _keep(self, row: Row) -> Entry:
+        entry = self.resident[row.id] = Entry(row)
+        self.resident_bytes += len(row.payload)
+        return entry
 
     def arm(self, row: Row) -> None:
         """Put a row on the wheel, or pass it to `ready` if it is due."""
@@ -148,13 +162,11 @@ class Window:
             return  # the settlement of that fire decides
         if row.id in self.resident:
             self._forget(row.id)
-        entry = self.resident[row.id] = Entry(row)
-        self._arm(entry, row)
+        self._arm(self._keep(row), row)
 
     def postpone(self, row: Row, pause: float) -> None:
         """Put a row that is due on the wheel again, for *pause* seconds from now."""
-        entry = self.resident[row.id] = Entry(row)
-        self._wait(entry, pause)
+        self._wait(self._keep(row), pause)
 
     def _arm(self, entry: Entry, row: Row) -> None:
         delay_us = row.due_us - self._clock.now_us()
@@ -248,8 +260,14 @@ class Window:
 
         If the memory is full, a partition that was just taken over may still have due timers.
         """
-        is_full = len(self.resident) >= MOST_RESIDENT
-        return _WINDOW_OF_FULL_MEMORY_US if is_full else self._window_us
+        return _WINDOW_OF_FULL_MEMORY_US if self._is_full() else self._window_us
+
+    def _is_full(self) -> bool:
+        return len(self.resident) >= MOST_RESIDENT or self.holds_large_payloads()
+
+    def holds_large_payloads(self) -> bool:
+        """Return whether the payloads in memory have `MOST_RESIDENT_BYTES`."""
+        return self.resident_bytes >= MOST_RESIDENT_BYTES
 
     async def _read_page(self) -> None:
         until_us = self._clock.now_us() + self._ahead_us()
@@ -268,8 +286,8 @@ class Window:
         for (part, held), rows in zip(behind, pages, strict=True):
             if self.held.get(part) is not held:
                 continue  # the partition was lost or reset meanwhile
-            full = len(rows) == limit
-            held.cursor = (rows[-1].due_us, rows[-1].id) if full else (until_us, _LAST_ID)
+            # A store may return fewer rows than asked for; only an empty page is the end.
+            held.cursor = (rows[-1].due_us, rows[-1].id) if rows else (until_us, _LAST_ID)
             read += rows
         for row in sorted(read, key=_by_due):
             # A page may be older than the commits that ended during the read.

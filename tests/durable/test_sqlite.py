@@ -82,6 +82,20 @@ async def test_a_timer_of_a_transaction_exists_if_the_transaction_commits(path: 
         assert await timers.get("lost") is None
 
 
+async def test_a_long_page_does_not_delay_the_changes(path: Path) -> None:
+    """While changes are read, no lease is renewed and no timer fires."""
+    store = SQLiteStore(path)
+    await store.open()
+    is_read = threading.Event()
+    page = asyncio.create_task(store._run(store._reader, lambda _: is_read.wait()))
+    try:
+        assert await asyncio.wait_for(store.changes("me"), 30) == ([], True)
+    finally:
+        is_read.set()
+        await page
+        await store.close()
+
+
 async def test_the_first_statement_of_a_transaction_waits_for_another_writer(path: Path) -> None:
     """A deferred transaction that reads before it writes would fail at once."""
     async with DurableTimers(SQLiteStore(path)) as timers:

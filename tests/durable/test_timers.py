@@ -681,6 +681,60 @@ async def test_the_timers_in_memory_are_limited(monkeypatch: pytest.MonkeyPatch)
     assert timers.statistics().lateness.maximum < 1
 
 
+async def test_the_payloads_in_memory_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large payloads count, whether the timers are overdue or will be due within the window."""
+    monkeypatch.setattr("aiowheel.durable._window.MOST_RESIDENT_BYTES", 100_000)
+    monkeypatch.setattr("aiowheel.durable._window.PAGE", 16)
+    store = MemoryStore(partitions=1)
+    async with timers_on(store, Log()) as timers:
+        for start in (5, 200):
+            await timers.schedule_many(
+                NewTimer(f"t{start}-{n}", "h", (start + n / 10) * SECOND, bytes(10_000))
+                for n in range(100)
+            )
+    await asyncio.sleep(60)
+    running = 0
+
+    async def slow(_: Fire) -> None:
+        nonlocal running
+        running += 1
+        await asyncio.sleep(1)
+        running -= 1
+
+    async with timers_on(store, slow, max_in_flight=5) as timers:
+        assert await timers.cancel("t5-3")
+        await timers.reschedule("t5-4", due=10 * SECOND)
+        while timers.statistics().acknowledged < 98:
+            await asyncio.sleep(0.5)
+            assert timers.statistics().resident <= 10 + 16
+            assert running <= 5
+        await asyncio.sleep(200)
+
+        assert timers.statistics().acknowledged == 199
+        assert timers.statistics().resident == 0
+        assert timers._window.resident_bytes == 0
+
+
+class ShortPages(MemoryStore):
+    """A store whose pages have at most three rows of a partition."""
+
+    async def page(self, cursors: Sequence[Cursor], until_us: int, limit: int) -> list[list[Row]]:
+        """Return fewer rows than asked for."""
+        return await super().page(cursors, until_us, min(limit, 3))
+
+
+async def test_a_page_may_be_short() -> None:
+    """Only an empty page is the end, because the payloads may be large."""
+    store, log = ShortPages(partitions=2), Log()
+    async with timers_on(store, log) as timers:
+        await timers.schedule_many(NewTimer(f"t{n}", "h", n * SECOND) for n in range(100))
+    async with timers_on(store, log) as timers:
+        await asyncio.sleep(101)
+
+        assert len(log.fires) == 100
+        assert timers.statistics().lateness.maximum < 1
+
+
 class SteppedStore(MemoryStore):
     """A store whose clock is ahead by `step_us`."""
 
