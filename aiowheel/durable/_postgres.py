@@ -158,6 +158,10 @@ class PostgresStore(Store):
     def clock_us(self) -> None:
         """Return None: only the server can read its clock."""
 
+    async def now_us(self) -> int:
+        """Ask the server for its clock."""
+        return await self._writer.run(statements.now_us)
+
     async def _listen(self) -> None:
         """Listen for hints, on a connection that is opened again after it is lost."""
         report = self._hint  # notifications may have been lost before

@@ -322,7 +322,7 @@ class SQLiteStore(Store):
             raise BadRowError(str(error)) from error
         except sqlite3.Error as error:
             raise StoreError(str(error)) from error
-        is_hinted = self._next_poll is None or id(connection) in self._users
+        is_hinted = not self._is_open or id(connection) in self._users
         if statement.has_left and not is_hinted:
             self._hint_after(connection)
         return result

@@ -81,6 +81,13 @@ class Store(ABC):
     def clock_us(self) -> int | None:
         """Return the store's clock if the process can read it without waiting, else None."""
 
+    async def now_us(self) -> int:
+        """Return the store's clock; to be defined if `clock_us` returns None."""
+        now_us = self.clock_us()
+        if now_us is None:
+            raise NotImplementedError(f"{type(self).__name__} must define now_us")
+        return now_us
+
     def subscribe(self, callback: Callable[[], None]) -> None:
         """Call *callback*, in the event loop, soon after another process has left changes.
 

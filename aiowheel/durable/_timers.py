@@ -13,12 +13,12 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
-from aiowheel._arguments import checked_choice, checked_int, checked_str, safe_repr
+from aiowheel._arguments import checked_bool, checked_choice, checked_int, checked_str, safe_repr
 from aiowheel._background import LastingTask, check_loop
 from aiowheel._callbacks import called_or_awaited
 from aiowheel._events import emit
 from aiowheel._printable import is_unicode
-from aiowheel._types import Count, Delay
+from aiowheel._types import Count, Delay, Switch
 from aiowheel._units import checked_seconds
 from aiowheel.durable._committer import MOST_BYTES, MOST_OPERATIONS, Committer
 from aiowheel.durable._instants import Due, due_to_us, to_datetime
@@ -94,6 +94,8 @@ class DurableTimers:
             to a day; default: 10, on a `MemoryStore` a day. It is renewed every third of it.
         max_in_flight: The greatest number of fires that have begun and whose outcome is not
             committed, at least 1.
+        fires: Whether this process fires timers. False for a process that only schedules and
+            cancels them: it takes no partition and needs no handler.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -108,6 +110,7 @@ class DurableTimers:
         window: Delay | None = None,
         lease: Delay | None = None,
         max_in_flight: Count = 1000,
+        fires: Switch = True,
     ) -> None:
         if not isinstance(store, Store):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
             raise TypeError(f"store must be a Store, got {safe_repr(store)}")
@@ -120,6 +123,7 @@ class DurableTimers:
         self._window_seconds = checked_seconds("window", window, 1, 604_800)
         self._lease = checked_seconds("lease", lease, 1, 86_400)
         self._max_in_flight = checked_int("max_in_flight", max_in_flight, 1, 1_000_000)
+        self._fires = checked_bool("fires", fires)
         self._owner = _new_owner()
         self._handlers: dict[str, Handler] = {}
         self._counts = Counts()
@@ -159,16 +163,17 @@ class DurableTimers:
             if not self.closed:
                 self._state = "new"
             raise
-        self._store.subscribe(self._leases.hint)
-        self._store.subscribe_to_losses(self._leases.suspect)
         self._state = "open"
+        tasks = {"commits": self._committer.run}
+        if self._fires:
+            self._store.subscribe(self._leases.hint)
+            self._store.subscribe_to_losses(self._leases.suspect)
+            tasks |= {"leases": self._leases.run, "window": self._window.run}
+        elif self._store.clock_us() is None:
+            tasks["clock"] = self._follow_clock
         self._tasks = [
             LastingTask(partial(self._keep_running, run), f"aiowheel durable {name}")
-            for name, run in (
-                ("commits", self._committer.run),
-                ("leases", self._leases.run),
-                ("window", self._window.run),
-            )
+            for name, run in tasks.items()
         ]
         return self
 
@@ -183,7 +188,7 @@ class DurableTimers:
             raise
         try:
             self._build(timer)
-            await self._leases.renew()
+            await (self._leases.renew() if self._fires else self._read_clock())
         except BaseException:  # the store may have given partitions to this process
             await self._close_store()
             raise
@@ -216,6 +221,21 @@ class DurableTimers:
         self._runner.valid = self._window.may_read = self._leases.valid
         self._runner.renew_soon = self._leases.renew_soon
         self._window.has_room = self._runner.has_room
+
+    async def _read_clock(self) -> None:
+        sent = self._timer.time()
+        now_us = await self._store.now_us()
+        self._clock.observe(now_us, self._timer.time() - sent)
+
+    async def _follow_clock(self) -> None:
+        """Correct the estimate of the store's clock, which renewals do in a process that fires."""
+        while True:
+            await self._timer.sleep(self._lease / 3)
+            try:
+                await self._read_clock()
+            except StoreError as error:
+                self._counts.store_errors += 1
+                emit("aiowheel.durable_store_error", call="clock", error=repr(error))
 
     @staticmethod
     async def _keep_running(run: Callable[[], Any]) -> None:

@@ -415,6 +415,14 @@ class StoreContract:
 
             assert [*found, removed.is_final] == [True, False, True, True, True]
 
+    async def test_the_clock_is_that_of_the_renewals(self) -> None:
+        """A process that fires nothing learns the clock without a renewal."""
+        async with _Opened(await self.make_store()) as store:
+            before = await store.now_us()
+            leased = await _renew(store, "me")
+
+            assert before <= leased.now_us <= await store.now_us()
+
     # --- reading ------------------------------------------------------------------------------
 
     async def test_pages_follow_each_other(self) -> None:

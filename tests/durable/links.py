@@ -73,6 +73,11 @@ class Link(Store):
         self.after()
         return leased
 
+    async def now_us(self) -> int:
+        """Call the same method of the common store."""
+        await self.before()
+        return await self.base.now_us()
+
     async def release(self, owner: str) -> None:
         """Call the same method of the common store."""
         await self.before()

@@ -715,6 +715,48 @@ async def test_the_payloads_in_memory_are_limited(monkeypatch: pytest.MonkeyPatc
         assert timers._window.resident_bytes == 0
 
 
+async def test_a_process_that_fires_nothing_schedules_and_cancels_timers() -> None:
+    """Its partitions wait for a process that fires, which finds what changed before and after."""
+    store, log = MemoryStore(), Log()
+    unused = Log()
+    async with timers_on(store, unused, fires=False) as site:
+        await site.schedule("a", "h", due=SECOND)
+        await site.schedule("b", "h", due=50 * SECOND)
+        await asyncio.sleep(10)
+        assert site.statistics().partitions == 0
+        assert (await store.summary()).owners == {"": store.partitions}
+        async with timers_on(store, log, lease=10) as worker:
+            await asyncio.sleep(1)
+            assert log.names == ["a"]
+            await site.schedule("c", "h", due=SECOND)
+            assert await site.cancel("b")
+            await site.every("d", "h", 20 * SECOND)
+            await asyncio.sleep(30)
+
+            assert log.names == ["a", "c", "d"]
+            assert worker.statistics().partitions == store.partitions
+    assert unused.names == []
+
+
+async def test_a_process_that_fires_nothing_follows_the_clock_of_the_store() -> None:
+    """A delay counts from the store's time, also after the store's clock was set."""
+    base = SteppedStore()
+    link = RemoteStore(base)
+    async with DurableTimers(link, fires=False, lease=10) as site:
+        for step_us in (0, 3_600_000_000, -3_600_000_000):
+            base.step_us = step_us
+            await asyncio.sleep(5)
+            await site.schedule("a", "h", due=SECOND)
+            row = await site.get("a")
+            assert row is not None
+            assert row.due_us - base.clock_us() == pytest.approx(1_000_000, abs=5_000)
+        link.mode = "before"
+        await asyncio.sleep(5)
+        link.mode = ""
+
+        assert site.statistics().store_errors == 1
+
+
 class ShortPages(MemoryStore):
     """A store whose pages have at most three rows of a partition."""
 
