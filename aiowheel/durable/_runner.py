@@ -34,7 +34,9 @@ from aiowheel.timer import Timer
 #: A handler: a plain or a coroutine function of one argument.
 HandlerFunction: TypeAlias = Callable[[Fire], object]
 
-_SLICE = 100  # fires begun in one turn of the loop
+_SLICE = 100  # fires begun in one turn of the loop, at most
+_FIRST_SLICE = 10  # the same, until it is known how long the handlers block the loop
+_SLICE_SECONDS = 0.005  # that the handlers of a slice may block the loop
 _LONGEST_ERROR = 2000  # characters
 _PAUSE_AFTER_ERROR = 0.25  # seconds until a settlement is sent again
 _PAUSE_OF_BAD_RECURRENCE = 60.0  # seconds until a recurrence that failed is computed again
@@ -91,6 +93,8 @@ class Runner:
         # A dict, because its order makes a simulation repeatable.
         self._tasks: dict[Fire, asyncio.Task[None]] = {}
         self._pumping = False
+        self._slice = _FIRST_SLICE  # fires of the next slice, at most
+        self._tasks_began = 0.0  # when the tasks of the last slice began, on the timer's clock
         self._idle = asyncio.Event()
         self._idle.set()
         self.closing = False
@@ -119,10 +123,30 @@ class Runner:
             asyncio.get_running_loop().call_soon(self._pump_slice)
 
     def _pump_slice(self) -> None:
+        """Begin some fires: plain functions here, coroutine functions after it as tasks.
+
+        A slice ends after 5 ms. The tasks begin between the two callbacks below, and the time that
+        they take limits the number of fires of the next slice.
+        """
         self._pumping = False
-        self._pump(_SLICE)
+        call_soon = asyncio.get_running_loop().call_soon
+        call_soon(self._note_tasks)
+        begun, is_over = self._pump()
+        call_soon(self._adjust_slice, begun)
+        if is_over and not self.closing:
+            self.resume()
         if self.has_room():
             self.window.wake()
+
+    def _note_tasks(self) -> None:
+        self._tasks_began = self._timer.time()
+
+    def _adjust_slice(self, begun: int) -> None:
+        took = self._timer.time() - self._tasks_began
+        if begun and took > _SLICE_SECONDS:
+            self._slice = max(1, int(begun * _SLICE_SECONDS / took))
+        elif begun == self._slice:
+            self._slice = min(_SLICE, 2 * begun)
 
     def has_room(self) -> bool:
         """Return whether another page of overdue timers may be read."""
@@ -130,9 +154,13 @@ class Runner:
             return False
         return len(self.ready) < 2 * self._max_in_flight
 
-    def _pump(self, most: int) -> None:
+    def _pump(self) -> tuple[int, bool]:
+        """Begin the fires of a slice; return how many, and whether the slice's limits ended it."""
         parked: list[Entry] = []
-        while self.ready and most and len(self.unsettled) < self._max_in_flight:
+        begun = 0
+        is_over = False
+        until = self._timer.time() + _SLICE_SECONDS
+        while self.ready and not is_over and len(self.unsettled) < self._max_in_flight:
             if self.closing or self._timer.closed or not self.valid():
                 break  # the next renewal resumes
             entry = self.ready.popleft()
@@ -146,15 +174,15 @@ class Runner:
                 parked.append(entry)
                 continue
             self.window.take(row)
-            most -= 1
+            begun += 1
             now_us = self._clock.now_us()
             if row.due_us > now_us:
                 self.window.arm(row)  # the store's clock was set back
             else:
                 self._begin(row, held.epoch, now_us)
+            is_over = begun == self._slice or self._timer.time() >= until
         self.ready.extendleft(reversed(parked))
-        if not most and not self.closing:
-            self.resume()
+        return begun, is_over
 
     def _begin(self, row: Row, epoch: int, now_us: int) -> None:
         due_us = row.due_us if row.first_due_us is None else row.first_due_us

@@ -1798,7 +1798,7 @@ async def test_a_cancel_that_the_store_refuses_is_an_error() -> None:
 
 
 async def test_hundreds_of_slow_handlers_begin_at_once() -> None:
-    """A slice of 100 fires is followed by the next one, although no fire has ended."""
+    """Each slice of fires is followed by the next one, although no fire has ended."""
 
     async def handler(fire: Fire) -> None:
         await asyncio.sleep(50)
@@ -1807,6 +1807,36 @@ async def test_hundreds_of_slow_handlers_begin_at_once() -> None:
         await timers.schedule_many(NewTimer(f"{number}", "h", SECOND) for number in range(350))
         await asyncio.sleep(1.1)
         assert timers.statistics().in_flight == 350
+
+
+@pytest.mark.parametrize("kind", ["plain", "coroutine"])
+async def test_handlers_that_block_the_loop_begin_in_slices_of_five_milliseconds(kind: str) -> None:
+    """The first slice of coroutine functions has ten: until they run, their time is unknown."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualClockEventLoop)
+    turns = [0]  # the fires of each turn of the loop
+
+    def turn() -> None:
+        if sum(turns) < 200:
+            turns.append(0)
+            loop.call_soon(turn)
+
+    def block(_fire: Fire) -> None:
+        if not any(turns):
+            loop.call_soon(turn)
+        turns[-1] += 1
+        loop._jump(loop._now_ns + 3_000_000)  # the handler takes 3 ms
+
+    async def block_in_task(fire: Fire) -> None:
+        block(fire)
+
+    handler = block if kind == "plain" else block_in_task
+    async with timers_on(MemoryStore(), handler) as timers:
+        await timers.schedule_many(NewTimer(f"{number}", "h", SECOND) for number in range(200))
+        await asyncio.sleep(3)
+
+        turns.sort()
+        assert (sum(turns), turns[-1], turns[-2]) == (200, 2 if kind == "plain" else 10, 2)
 
 
 async def test_the_lateness_of_a_fire_after_an_outage_is_recorded() -> None:
