@@ -240,9 +240,12 @@ class Leases:
                 ),
                 key=lambda part: not self._is_idle(part),
             )
-            for part in busy_last[:excess]:
+            chosen = busy_last[:excess]
+            for part in chosen:
                 held[part].draining = True
                 self._draining_since[part] = now
+            if any(map(self._is_idle, chosen)):
+                self.renew_soon()  # their timers do not fire until they are given up
 
     def _to_give_up(self) -> list[int]:
         """Return the idle ones of the chosen partitions; keep those that stay busy too long."""

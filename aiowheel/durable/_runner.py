@@ -375,6 +375,9 @@ class Runner:
             self._busy[row.part] = left
         else:
             del self._busy[row.part]
+            held = self.window.held.get(row.part)
+            if held is not None and held.draining:
+                self.renew_soon()  # which gives up the partition
         if not self.unsettled:
             self._idle.set()
 

@@ -1869,6 +1869,19 @@ def test_the_next_expiry_is_the_earliest_of_other_owners() -> None:
     assert distributed(parts, 3, "me", 100, ()) == ({0: 1, 3: 2}, 2, 500, [3])
 
 
+class Counting(MemoryStore):
+    """A store that counts renewals."""
+
+    renewals = 0
+
+    async def renew(
+        self, owner: str, *, lease_us: int, horizon_us: int, give_up: Sequence[int] = ()
+    ) -> Leased:
+        """Count the call."""
+        self.renewals += 1
+        return await super().renew(owner, lease_us=lease_us, horizon_us=horizon_us, give_up=give_up)
+
+
 @asynccontextmanager
 async def always_busy(store: Store, seconds: float) -> AsyncGenerator[DurableTimers]:
     """Open a process whose handler takes this time, and in whose partitions it always runs."""
@@ -1889,6 +1902,46 @@ async def test_a_partition_whose_fires_are_shorter_than_a_lease_is_released() ->
     async with always_busy(store, 15) as first, timers_on(store, Log(), lease=30) as second:
         await asyncio.sleep(60)
         assert [each.statistics().partitions for each in (first, second)] == [2, 2]
+
+
+async def test_a_process_that_joins_delays_no_timer_of_an_idle_partition() -> None:
+    """Idle partitions are released as soon as they are chosen."""
+    store, log = MemoryStore(partitions=4), Log()
+    async with timers_on(store, log, lease=30) as first:
+        await first.schedule_many(NewTimer(f"{n}", "h", n * SECOND / 20) for n in range(1200))
+        await asyncio.sleep(5)
+        async with timers_on(store, log, lease=30) as second:
+            await asyncio.sleep(60)
+            assert [each.statistics().partitions for each in (first, second)] == [2, 2]
+            assert len(log.fires) == 1200
+            late = [each.statistics().lateness.maximum for each in (first, second)]
+            assert max(late) < 0.05
+
+
+async def test_a_busy_partition_is_released_as_soon_as_it_is_idle() -> None:
+    """Its other timers wait for the running handler only; each release takes one renewal."""
+    store, log = Counting(partitions=2), Log()
+    names = list({part_of(name, 2): name for name in "abcd"}.values())
+    ends: list[float] = []
+
+    async def linger(_fire: Fire) -> None:
+        await asyncio.sleep(21.3)
+        ends.append(now())
+
+    async with timers_on(store, log, lease=30) as first:
+        first.handler("linger")(linger)
+        await first.schedule_many(NewTimer(name, "linger", SECOND) for name in names)
+        await first.schedule_many(NewTimer(f"t{n}", "h", 15 * SECOND) for n in range(20))
+        await asyncio.sleep(2)
+        async with timers_on(store, log, lease=30):
+            renewals = store.renewals
+            await asyncio.sleep(25)
+
+            assert len(log.fires) == 20
+            assert first.statistics().partitions == 1
+            (end,) = set(ends)
+            assert max(log.times) < end + 0.05
+            assert store.renewals - renewals < 20
 
 
 async def test_only_the_partitions_beyond_the_share_are_released() -> None:
