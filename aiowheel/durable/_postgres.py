@@ -105,6 +105,7 @@ class PostgresStore(Store):
     """
 
     version: int = statements.VERSION
+    needs_real_time: bool = True
     # While the server executes the calls of one half of a thousand tasks, this process wakes the
     # tasks of the other half, which schedule their next timers.
     most_operations: int = 500

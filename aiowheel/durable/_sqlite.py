@@ -83,6 +83,7 @@ class SQLiteStore(Store):
     """
 
     version: int = statements.VERSION
+    needs_real_time: bool = True
 
     def __init__(self, path: str | os.PathLike[str], *, partitions: int | None = None) -> None:
         super().__init__()

@@ -34,6 +34,8 @@ class Store(ABC):
         most_operations: The most operations of several calls that share a commit.
         default_window: The default of `DurableTimers` for `window`, in seconds.
         default_lease: The default of `DurableTimers` for `lease`, in seconds.
+        needs_real_time: Whether the store has a real clock; `DurableTimers` then refuse a loop of
+            virtual time, on which no timer would fire in time.
     """
 
     version: int = 1
@@ -41,6 +43,7 @@ class Store(ABC):
     most_operations: int = 1000
     default_window: float = 60.0
     default_lease: float = 10.0
+    needs_real_time: bool = False
 
     def __init__(self) -> None:
         self._subscribers: list[Callable[[], None]] = []

@@ -85,7 +85,8 @@ class DurableTimers:
 
     Args:
         store: A `SQLiteStore`, a `PostgresStore` or a `MemoryStore`. The first two serve one
-            `DurableTimers` at a time: `async with` raises `StoreError` for a store in use.
+            `DurableTimers` at a time: `async with` raises `StoreError` for a store in use, and
+            `RuntimeError` on a loop of virtual time, because these stores have real clocks.
         timer: Holds the deadlines; default: the running loop's shared timer. `async with` raises
             `TimerClosedError` if it is not open. Once it is closed, this process fires nothing.
         window: Seconds ahead for which timers are in memory, from 1 to a week; default: a minute,
@@ -149,9 +150,16 @@ class DurableTimers:
         if self._entered:
             check_loop("the durable timers belong", self._loop)
             raise RuntimeError("DurableTimers must be closed before they are entered again")
+        loop = asyncio.get_running_loop()
+        if self._store.needs_real_time and getattr(loop, "is_virtual", False):
+            kind = type(self._store).__name__
+            raise RuntimeError(
+                f"a loop of virtual time needs a MemoryStore, got a {kind}, whose clock is real: "
+                "use a MemoryStore, or a real event loop"
+            )
         timer = current_timer() if self._given_timer is None else self._given_timer
         timer.open_driver()  # raises if it is not open
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._entered = True
         self._state = "opening"
         # Forked workers may share this object, and an earlier block may have kept its leases.

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from aiowheel.durable import (
     MemoryStore,
     NewTimer,
     Retry,
+    SQLiteStore,
     StaleFireError,
     Store,
     StoreError,
@@ -1849,6 +1851,28 @@ async def test_the_lateness_of_a_fire_after_an_outage_is_recorded() -> None:
         await asyncio.sleep(1)
         assert log.names == ["a"]
         assert timers.statistics().lateness.maximum == pytest.approx(10, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["SQLiteStore", "PostgresStore"])
+async def test_a_store_with_a_real_clock_is_refused_in_virtual_time(
+    kind: str, tmp_path: Path
+) -> None:
+    """No timer would fire in time, and the loop would wait for a thread or a server each time."""
+    path = tmp_path / "app.db"
+    if kind == "SQLiteStore":
+        store: Store = SQLiteStore(path)
+    else:
+        from aiowheel.durable import PostgresStore
+
+        store = PostgresStore("postgresql://nobody@127.0.0.1:1/none")
+    timers = DurableTimers(store)
+    text = f"a loop of virtual time needs a MemoryStore, got a {kind}"
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=text):
+            await timers.__aenter__()
+
+    assert not timers.closed
+    assert not path.exists()
 
 
 async def test_reading_needs_open_timers() -> None:
