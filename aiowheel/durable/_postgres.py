@@ -367,6 +367,7 @@ class PostgresStore(Store):
         if missing := await self._reader.run(statements.missing):
             return missing
         flaws = missing_partitions(await self._reader.run(statements.parts), self.partitions)
+        flaws += await self._reader.run(statements.flaws_of_ids)
         if (unnamed := await self.get("")) is not None:  # the first page begins after this name
             flaws += flaws_of(unnamed, self.partitions)
         after = ""

@@ -244,6 +244,55 @@ async def missing(connection: Any) -> list[str]:
     return missing_parts(wanted, {(table, part) for table, part in records})
 
 
+#: The columns that a sequence numbers, each with the sequence from which its default takes values,
+#: and whether this role may read the sequence itself.
+_SEQUENCES: Final = """
+SELECT name, attname::text, seqrelid::regclass::text,
+    pg_catalog.has_sequence_privilege(seqrelid, 'SELECT')
+FROM pg_catalog.unnest($1::text[]) AS name JOIN pg_attribute ON attrelid = to_regclass(name)
+JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+JOIN pg_depend ON classid = 'pg_attrdef'::regclass AND objid = pg_attrdef.oid
+JOIN pg_sequence ON refclassid = 'pg_class'::regclass AND refobjid = seqrelid
+WHERE pg_catalog.has_sequence_privilege(seqrelid, 'SELECT, USAGE') ORDER BY name
+"""
+_SHARED_IDS: Final = """
+SELECT sum(count(*)) OVER (), id, min(name), max(name)
+FROM aiowheel_timers GROUP BY id HAVING count(*) > 1 ORDER BY id LIMIT 1
+"""
+
+
+async def flaws_of_ids(connection: Any) -> list[str]:
+    """Return a line of text for each sequence behind its column, and for ids of several timers.
+
+    A copy of the rows does not move the sequences; the next timers then get ids of earlier ones.
+    """
+    flaws: list[str] = []
+    tables = list(dict(_parts_of_tables()))
+    for table, column, sequence, may_select in await connection.fetch(_SEQUENCES, tables):
+        literal = "'" + sequence.replace("'", "''") + "'"  # a schema may have any name
+        last = (
+            f"(SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM {sequence})"
+            if may_select
+            else f"pg_sequence_last_value({literal}::regclass)"  # NULL before the first use
+        )
+        greatest, at = await connection.fetchrow(f"SELECT max({column}), {last} FROM {table}")
+        if greatest is not None and at is not None and at < greatest:
+            flaws.append(
+                f"{sequence} is at {at}, behind the greatest {column} of {table}, which is "
+                f"{greatest}: run SELECT setval({literal}, {greatest})"
+            )
+    shared = await connection.fetchrow(_SHARED_IDS)
+    if shared is not None:
+        count, number, first, last = shared
+        flaws.append(
+            f"{count} timers share their ids with others, such as {first!r} and {last!r} the id "
+            f"{number}: a process fires only one of them; stop all processes, and after setval run "
+            "UPDATE aiowheel_timers SET id = DEFAULT WHERE id IN (SELECT id FROM aiowheel_timers "
+            "GROUP BY id HAVING count(*) > 1)"
+        )
+    return flaws
+
+
 class Statements:
     """Executes operations in the transaction that a connection is in.
 

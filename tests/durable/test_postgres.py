@@ -551,6 +551,74 @@ async def test_what_another_program_has_damaged_is_a_flaw(
     await store.close()
 
 
+async def test_rows_that_were_copied_without_their_sequences_are_a_flaw(database: str) -> None:
+    """The ids begin at 1 again, and of two timers with one id only one is in memory."""
+    connection = await connected(database)
+    await connection.execute("CREATE SCHEMA old")
+    old = PostgresStore(f"{database}?search_path=old", partitions=4)
+    store = PostgresStore(database, partitions=4)
+    await old.open()
+    await store.open()
+    await old.renew("other", lease_us=10**7, horizon_us=10**7)  # the changes are left for it
+    await old.commit("me", [Put(name, "h", 0, b"") for name in "abc"])
+    await old.close()
+    await connection.execute(
+        "INSERT INTO aiowheel_timers SELECT * FROM old.aiowheel_timers; "
+        "INSERT INTO aiowheel_inbox SELECT * FROM old.aiowheel_inbox"
+    )
+    behind = [
+        f"{table}_{column}_seq is at 0, behind the greatest {column} of {table}, which is 3: run "
+        f"SELECT setval('{table}_{column}_seq', 3)"
+        for table, column in (("aiowheel_inbox", "seq"), ("aiowheel_timers", "id"))
+    ]
+    assert await store.check() == behind
+
+    await store.commit("me", [Put("d", "h", 0, b"")])
+    flaws = await store.check()
+    assert flaws[0] == behind[0]
+    assert flaws[1].startswith("aiowheel_timers_id_seq is at 1, behind")
+    assert flaws[2] == (
+        "2 timers share their ids with others, such as 'a' and 'd' the id 1: a process fires only "
+        "one of them; stop all processes, and after setval run UPDATE aiowheel_timers SET id = "
+        "DEFAULT WHERE id IN (SELECT id FROM aiowheel_timers GROUP BY id HAVING count(*) > 1)"
+    )
+
+    for flaw in flaws:
+        await connection.execute(flaw.partition("run ")[2])
+    assert await store.check() == []
+    assert sorted(row.id for row in await store.rows()) == [2, 3, 4, 5]
+    await connection.close()
+    await store.close()
+
+
+async def test_a_sequence_is_checked_as_far_as_the_role_may_read_it(database: str) -> None:
+    """A role that writes timers needs USAGE of the sequences, and one that lists them nothing."""
+    store = PostgresStore(database, partitions=4)
+    await store.open()
+    await store.commit("me", [Put(name, "h", 0, b"") for name in "abc"])
+    await store.close()
+    connection = await connected(database)
+    role = f"reader_{connection.get_server_pid()}"
+    await connection.execute(
+        f"CREATE ROLE {role}; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}"
+    )
+
+    async def checked(sequence: str) -> list[str]:
+        await connection.execute(f"RESET ROLE; {sequence}; SET ROLE {role}")
+        return await statements.flaws_of_ids(connection)
+
+    try:
+        assert await checked("SELECT setval('aiowheel_timers_id_seq', 1)") == []
+        for rights in ("USAGE", "SELECT"):
+            await checked(f"GRANT {rights} ON SEQUENCE aiowheel_timers_id_seq TO {role}")
+            assert await checked("SELECT setval('aiowheel_timers_id_seq', 4, false)") == []
+            (flaw,) = await checked("SELECT setval('aiowheel_timers_id_seq', 1)")
+            assert flaw.startswith("aiowheel_timers_id_seq is at 1, behind")
+    finally:
+        await connection.execute(f"RESET ROLE; DROP OWNED BY {role}; DROP ROLE {role}")
+        await connection.close()
+
+
 async def test_each_missing_table_is_a_flaw(database: str) -> None:
     """For example after a backup was restored in part."""
     store = PostgresStore(database)
