@@ -38,14 +38,15 @@ class SharedIdle:
     Each key belongs to one of 64 partitions, and each partition to one process, which alone calls
     `on_idle` for its keys. The processes redistribute the partitions when one starts or stops. When
     a process is killed, the others take over its partitions after their leases have ended, with all
-    keys that it touched or owned. `on_idle` may be late then, but is never lost; it is called a
-    second time for one silence only in three cases. The first owner was killed, or lost the store,
-    between the call and the removal of the key from the store. Or a process that touched the key
-    wrote the touch only after the key had fallen idle, because its loop was blocked or it could not
-    reach the store; the key is then watched again. Or the store lost its history for the second
-    time within a few seconds, just after the call. If the store loses its history, each process
-    writes the keys again that it has touched or owned. While no process is open, keys stay in the
-    store, and the next process calls `on_idle` for those that have fallen idle.
+    keys that it owned or whose touches it had written. `on_idle` may be late then, but is never
+    lost; it is called a second time for one silence only in three cases. The first owner was
+    killed, or lost the store, between the call and the removal of the key from the store. Or a
+    process that touched the key wrote the touch only after the key had fallen idle, because its
+    loop was blocked or it could not reach the store; the key is then watched again. Or the store
+    lost its history for the second time within a few seconds, just after the call. If the store
+    loses its history, each process writes the keys again that it has touched or owned. While no
+    process is open, keys stay in the store, and the next process calls `on_idle` for those that
+    have fallen idle.
 
     All times are those of the store's clock, so the clocks of the machines need not agree. If one
     process alone cannot reach the store for longer than a third of the slack, its touches may come
