@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+from collections.abc import Awaitable, Callable
 
 import pytest
 from starlette.applications import Starlette
@@ -223,6 +224,296 @@ async def test_a_task_of_the_application_sends_nothing_after_the_503(ask: Ask) -
 
     assert exchange.status == 503
     assert len(exchange.sent) == 2
+
+
+Handler = Callable[[Send], Awaitable[None]]
+
+
+def two_tasks(handler: Handler, ended: list[str]) -> ASGIApp:
+    """Run *handler* beside a task that waits for the disconnect, as Django and Quart do.
+
+    Both tasks run on if the application is cancelled while it waits for the first one.
+    """
+
+    async def listen(receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def handle(send: Send) -> None:
+        try:
+            await handler(send)
+        finally:
+            ended.append("handler")
+
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["more_body"]:
+            pass
+        tasks = [asyncio.create_task(listen(receive)), asyncio.create_task(handle(send))]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    return app
+
+
+async def wait_for_ever(_: Send) -> None:
+    """Wait without a response."""
+    await asyncio.Event().wait()
+
+
+async def begin_and_wait(send: Send) -> None:
+    """Begin the response and wait."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await asyncio.Event().wait()
+
+
+async def stream(send: Send) -> None:
+    """Send a response that does not end."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while True:
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        await asyncio.sleep(1)
+
+
+async def stream_at_the_pace_of_the_client(send: Send) -> None:
+    """Send a response that does not end, and wait only in `send`."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while True:
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})
+
+
+def paced(app: ASGIApp) -> ASGIApp:
+    """Let each `send` wait for the client."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_slowly(message: Message) -> None:
+            await asyncio.sleep(0.25)
+            await send(message)
+
+        await app(scope, receive, send_slowly)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "handler", [wait_for_ever, begin_and_wait, stream, stream_at_the_pace_of_the_client]
+)
+async def test_a_handler_beside_a_wait_for_the_disconnect_ends(
+    ask: Ask, virtual_clock: VirtualClock, handler: Handler
+) -> None:
+    """The application receives the disconnect, because a cancellation does not reach its tasks."""
+    ended: list[str] = []
+    async with Timer() as timer:
+        app = SlowRequestMiddleware(two_tasks(handler, ended), total=29.9, timer=timer)
+        exchange = ask(paced(app), method="POST")
+        exchange.send_body(b"x", more=True)
+        exchange.send_body(b"")
+        await asyncio.wait([exchange.task])
+
+        assert (ended, len(timer)) == (["handler"], 0)
+    assert len(asyncio.all_tasks()) == 1
+    if handler is wait_for_ever:
+        await exchange.task
+        assert (exchange.status, exchange.body) == (503, b"the request took too long")
+        assert round(virtual_clock.time(), 1) == 30.4  # with the two messages of the 503
+    else:
+        with pytest.raises(TimeoutError):
+            await exchange.task
+        assert round(virtual_clock.time(), 1) == 29.9
+        assert exchange.status == 200
+        assert all(message["more_body"] for message in exchange.sent[1:])
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("error", [RuntimeError, TimeoutError, asyncio.CancelledError])
+async def test_an_application_that_fails_after_the_disconnect(
+    ask: Ask, error: type[BaseException], *, begun: bool
+) -> None:
+    """The client gets the same answer as from an application that returns or is cancelled."""
+
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        if begun:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        raise error
+
+    exchange = ask(SlowRequestMiddleware(app, total=30))
+    if begun:
+        with pytest.raises(TimeoutError):
+            await exchange.task
+        assert len(exchange.sent) == 1
+    else:
+        await exchange.task
+        assert exchange.status == 503
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_an_application_that_ignores_the_disconnect_is_cancelled(
+    ask: Ask, virtual_clock: VirtualClock, *, begun: bool
+) -> None:
+    """It has a second to end; what it sends meanwhile is dropped."""
+    received: list[str] = []
+
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        if begun:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        try:
+            while True:
+                received.append((await receive())["type"])
+                if len(received) == 3:
+                    await PlainTextResponse("late")({"type": "http"}, receive, send)
+                    await asyncio.Event().wait()
+        finally:
+            received.append((await receive())["type"])
+
+    exchange = ask(SlowRequestMiddleware(app, total=30))
+    await asyncio.wait([exchange.task])
+
+    assert round(virtual_clock.time()) == 31
+    assert received == ["http.request", *["http.disconnect"] * 3]
+    assert exchange.status == (200 if begun else 503)
+    assert (type(exchange.task.exception()) is TimeoutError) == begun
+    assert len(exchange.sent) == (1 if begun else 2)
+
+
+@pytest.mark.parametrize("call", ["receive", "send"])
+async def test_calls_after_the_disconnect_let_other_tasks_run(ask: Ask, call: str) -> None:
+    """An application that ignores the disconnect may call them in a loop without another wait."""
+    turns: list[int] = []
+
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        for turn in range(3):
+            asyncio.get_running_loop().call_soon(turns.append, turn)
+            if call == "receive":
+                await receive()
+            else:
+                await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            assert turns[-1] == turn
+        turns.append(3)
+
+    await ask(SlowRequestMiddleware(app, total=30)).task
+
+    assert turns == [0, 1, 2, 3]
+
+
+async def test_the_client_does_not_wait_for_the_end_of_the_application(
+    ask: Ask, virtual_clock: VirtualClock
+) -> None:
+    """Django waits for the thread of a plain view, which nothing can cancel."""
+    statuses: list[int] = []
+
+    async def app(_: Scope, receive: Receive, __: Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        statuses.append(exchange.status)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(100)
+        await asyncio.sleep(100)
+
+    exchange = ask(SlowRequestMiddleware(app, total=30))
+    await exchange.task
+
+    assert (statuses, len(exchange.sent)) == ([503], 2)
+    assert round(virtual_clock.time()) == 131
+
+
+async def test_a_503_that_the_application_interrupts_is_aborted(ask: Ask) -> None:
+    """The server gets TimeoutError; no second response begins."""
+
+    async def app(_: Scope, receive: Receive, __: Send) -> None:
+        await receive()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(30.4):
+                await receive()
+
+    exchange = ask(paced(SlowRequestMiddleware(app, total=30)))
+    with pytest.raises(TimeoutError):
+        await exchange.task
+
+    assert [message["type"] for message in exchange.sent] == ["http.response.start"]
+
+
+async def test_an_application_that_has_given_up_its_wait_is_cancelled_at_once(
+    ask: Ask, virtual_clock: VirtualClock
+) -> None:
+    """Nothing waits for the disconnect."""
+
+    async def app(_: Scope, receive: Receive, __: Send) -> None:
+        await receive()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(5):
+                await receive()
+        await asyncio.Event().wait()
+
+    exchange = ask(SlowRequestMiddleware(app, total=30))
+    await exchange.task
+
+    assert (exchange.status, round(virtual_clock.time())) == (503, 30)
+
+
+async def test_a_response_that_ends_after_the_disconnect_is_complete(ask: Ask) -> None:
+    """Its last message waited for the client when the time was over."""
+    done: list[str] = []
+
+    async def app(_: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        listening = asyncio.ensure_future(receive())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+        done.append((await listening)["type"])
+        await asyncio.sleep(100)
+        done.append("clean")
+
+    exchange = ask(paced(SlowRequestMiddleware(app, total=0.4)))
+    await exchange.task
+
+    assert (exchange.status, exchange.body) == (200, b"done")
+    assert done == ["http.disconnect", "clean"]
+
+
+async def test_the_servers_cancellation_passes_after_the_disconnect(ask: Ask) -> None:
+    """It does not become a timeout, and no timer remains."""
+
+    async def app(_: Scope, receive: Receive, __: Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        told.set()
+        await asyncio.Event().wait()
+
+    told = asyncio.Event()
+    async with Timer() as timer:
+        exchange = ask(SlowRequestMiddleware(app, total=30, timer=timer))
+        await told.wait()
+
+        exchange.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await exchange.task
+
+        assert (exchange.status, len(exchange.sent), len(timer)) == (503, 2, 0)
+
+
+async def test_a_wait_for_the_disconnect_makes_no_timer(ask: Ask) -> None:
+    """A request uses one timer for its body and one for *total*, and no further task."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        before = asyncio.all_tasks()
+        await receive()
+        for _ in range(100):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await receive()
+        await PlainTextResponse(str(asyncio.all_tasks() == before))(scope, receive, send)
+
+    async with Timer() as timer:
+        exchange = ask(SlowRequestMiddleware(app, idle=10, total=30, timer=timer))
+        await exchange.task
+
+        assert exchange.body == b"True"
+        assert (timer.statistics().scheduled, len(timer)) == (2, 0)
 
 
 async def test_a_response_that_has_begun_is_aborted(ask: Ask) -> None:
