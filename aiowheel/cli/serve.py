@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from aiowheel._outputs import drop_standard_output
 from aiowheel._signals import handled_by
 from aiowheel.cli._duration import duration
 from aiowheel.cli._open_files import allow_open_files
@@ -220,10 +221,6 @@ def serve(
             certificate.load()
         app.access = renewed
 
-    def notice(line: str) -> None:
-        with suppress(OSError):  # the reader of the log may have ended, or its disk may be full
-            print(f"aiowheel: {line}", file=sys.stderr, flush=True)
-
     service.serve(
         app,
         limits,
@@ -235,7 +232,7 @@ def serve(
         reload=reload,
         workers=workers,
         command=_same_command(context.obj),
-        notice=notice,
+        notice=_notice,
     )
 
 
@@ -245,20 +242,37 @@ def _is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
+def _notice(line: str) -> None:
+    """Print *line* on stderr, if possible."""
+    with suppress(OSError):  # the reader of the log may have ended, or its disk may be full
+        print(f"aiowheel: {line}", file=sys.stderr, flush=True)
+
+
 def _announce(address: str, *, dashboard: bool) -> None:
-    """Print how clients reach the service at *address*."""
+    """Print how clients reach the service at *address*; its start does not depend on it."""
+    lines = _announcement(address, dashboard=dashboard)
+    try:
+        print("\n".join(lines), flush=True)
+    except OSError as error:  # the reader may have ended, or the disk may be full
+        drop_standard_output()
+        _notice(f"standard output: {error.strerror}; {lines[0]}")
+
+
+def _announcement(address: str, *, dashboard: bool) -> list[str]:
+    """Return the lines that say how clients reach the service at *address*."""
     if address.startswith(_UNIX):
         scheme, _, path = address.removesuffix(":").partition("://unix:")
         curl = f"curl --unix-socket {shlex.quote(path)} {scheme}://localhost"
-        print(f"serving topics: {curl}/topics/NAME", flush=True)
+        lines = [f"serving topics: {curl}/topics/NAME"]
         if dashboard:
-            print(f"the dashboard: {curl}/dashboard/", flush=True)
-        return
-    print(f"serving topics at {address}/topics/NAME", flush=True)
+            lines.append(f"the dashboard: {curl}/dashboard/")
+        return lines
+    lines = [f"serving topics at {address}/topics/NAME"]
     if dashboard:
         # The dashboard requires a host name of this machine; 0.0.0.0 and [::] are none.
         here = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-        print(f"the dashboard is at {here}/dashboard/", flush=True)
+        lines.append(f"the dashboard is at {here}/dashboard/")
+    return lines
 
 
 def _warn_of_clients(address: str) -> None:
@@ -267,7 +281,7 @@ def _warn_of_clients(address: str) -> None:
     if address.startswith(_UNIX) or host is None or ip_address(host).is_loopback:
         return
     warning = f"{host} is open to other machines, without tokens and without TLS"
-    print(f"aiowheel: {warning}; see --token and --tls-cert", file=sys.stderr, flush=True)
+    _notice(f"{warning}; see --token and --tls-cert")
 
 
 def _same_command(arguments: Sequence[str]) -> list[str]:
@@ -334,5 +348,4 @@ def _allow_files(wanted: int) -> None:
     """Raise the limit of open files to *wanted*; print a notice if the system allows less."""
     limit = allow_open_files(wanted)
     if limit < wanted:
-        notice = f"the system allows {limit:,} open files, the service may need {wanted:,}"
-        print(f"aiowheel: {notice}", file=sys.stderr)
+        _notice(f"the system allows {limit:,} open files, the service may need {wanted:,}")

@@ -154,6 +154,48 @@ def test_the_service_continues_if_the_disk_of_its_log_is_full(workers: int, tmp_
         server.process.wait(60)
 
 
+@pytest.mark.posix
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_the_warning_of_other_machines_is_not_needed() -> None:
+    """The service starts, although the warning cannot be written."""
+    with (
+        Path("/dev/full").open("w", encoding="utf-8") as full,
+        process("--host", "0.0.0.0", stderr=full) as server,
+    ):
+        assert httpx.get(f"{server.url}/live", timeout=60).status_code == 200
+
+
+@pytest.mark.posix
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_service_starts_if_its_announcement_cannot_be_written(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason and the address go to stderr."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # at its end, Python writes its buffer
+    store = ["--workers", str(workers), "--store", f"sqlite:///{tmp_path / 'topics.db'}"]
+    command = [sys.executable, "-m", "aiowheel", "serve", "--port", "0", "--dashboard", *store]
+    with (
+        Path("/dev/full").open("w", encoding="utf-8") as full,
+        subprocess.Popen(command, stdout=full, stderr=subprocess.PIPE, text=True) as child,
+    ):
+        try:
+            assert child.stderr is not None
+            line = child.stderr.readline()
+            found = re.fullmatch(
+                r"aiowheel: standard output: No space left on device; "
+                r"serving topics at (http://127\.0\.0\.1:\d+)/topics/NAME\n",
+                line,
+            )
+            assert found, line
+            assert httpx.get(f"{found[1]}/live", timeout=60).status_code == 200
+            child.terminate()
+            _, errors = child.communicate(timeout=60)
+            assert (child.returncode, errors) == (0, "")
+        finally:
+            child.kill()
+
+
 def test_an_ipv4_client_of_an_ipv6_socket_has_its_own_address() -> None:
     """A proxy on this machine is trusted; its clients would otherwise count as one."""
     try:
