@@ -40,6 +40,8 @@ class CompiledCoreHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile and register the products; hatchling calls this before it packs the wheel."""
+        hook: Any = self  # hatchling declares the type of its metadata only in part
+        check_python(hook.metadata.core)
         root = Path(self.root)
         editable = version == "editable"
         if editable:
@@ -66,6 +68,13 @@ class CompiledCoreHook(BuildHookInterface[Any]):
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
         print(f"aiowheel: compiled {len(sources)} modules with mypyc", file=sys.stderr)
+
+
+def check_python(project: Any) -> None:
+    """End the build on an older Python; pip checks `requires-python` of an sdist only after it."""
+    running = ".".join(map(str, sys.version_info[:3]))
+    if not project.python_constraint.contains(running):
+        sys.exit(f"{PACKAGE} needs Python {project.requires_python}, this is {running}")
 
 
 class CompilerFailedError(Exception):

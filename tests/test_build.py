@@ -338,6 +338,18 @@ def test_replaced_type_aliases_are_no_edit(project: Path) -> None:
 BUILD = "from hatchling.build import build_wheel; print(build_wheel('.'))"
 
 
+def test_an_older_python_is_refused_in_one_line(project: Path) -> None:
+    """Pip compares `requires-python` of an sdist only after the build hook."""
+    settings = project / "pyproject.toml"
+    settings.write_text(settings.read_text().replace(">=3.11", ">=3.99"))
+
+    result = python(project, BUILD)
+
+    running = ".".join(map(str, sys.version_info[:3]))
+    assert result.returncode == 1
+    assert result.stderr == f"aiowheel needs Python >=3.99, this is {running}\n"
+
+
 def members(project: Path, wheel: str) -> list[str]:
     """Return the file names inside a wheel."""
     with zipfile.ZipFile(project / wheel) as archive:
