@@ -40,7 +40,8 @@ def _log(level: int, event: str, fields: dict[str, object]) -> None:
         logger = logging.getLogger("aiowheel")
         if logger.isEnabledFor(level):
             text = " ".join(f"{name}={value!r}" for name, value in fields.items())
-            logger.log(level, "%s %s", event, text)
+            template = event + " %s"  # tools such as Sentry group records by it
+            logger.log(level, template, text)
     except Exception:
         _report_failure(event)
 

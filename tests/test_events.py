@@ -59,6 +59,18 @@ def test_structlog_can_pass_an_event_to_logging(
     assert {name: getattr(record, name) for name in fields} == dict.fromkeys(fields, 1)
 
 
+@pytest.mark.parametrize(("event", "fields"), EVENTS, ids=str)
+def test_an_event_has_its_own_template(
+    event: str, fields: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tools such as Sentry group the records of `logging` by their template."""
+    emit(event, **dict.fromkeys(fields, "100%s"))
+
+    (record,) = caplog.records
+    text = " ".join(f"{name}='100%s'" for name in fields)
+    assert (record.msg, record.getMessage()) == (f"{event} %s", f"{event} {text}")
+
+
 def test_the_events_are_found() -> None:
     """Without any, the test above would be skipped."""
     assert ("aiowheel.siblings_lost", ("folder",)) in EVENTS
