@@ -639,7 +639,7 @@ def test_batches_without_a_report_of_spark_are_named(capsys: pytest.CaptureFixtu
         SimpleNamespace(
             batchId=number,
             durationMs={"addBatch": 1, "triggerExecution": 2},
-            observedMetrics={"touches": {"rejected": 1, "irregular": 0}},
+            observedMetrics={"touches": {"rejected": 1, "irregular": 0}, "taken": None},
         )
         for number in (4, 6)
     ]

@@ -98,6 +98,45 @@ def test_a_stream_of_other_code_has_sparks_counts() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "observed",
+    [
+        {"events": Row(n=4)},
+        {"operations": Row(rejected=3)},
+        {"touches": {"rejected": 3}, "touches_packed": {"packs": 2}},
+        {"taken": Row(n=4)},
+        {"events": Row(n=4), "taken": {"shards": 3}},
+    ],
+)
+def test_other_code_may_use_the_names_of_observations(observed: dict[str, Any]) -> None:
+    """An observation of other code has other columns, or is not on the output of shards."""
+    listener = StreamListener()
+
+    listener.onQueryProgress(progress(0, observedMetrics=observed))
+
+    assert listener.statistics() == {
+        "aiowheel-idle": StreamStatistics(batches=1, rows=4, batch_seconds=1.5)
+    }
+
+
+def test_other_observations_in_a_query_of_aiowheel_are_left_out() -> None:
+    """A query may observe the rows of a transform under the name of a table."""
+    listener = StreamListener()
+    observed = {
+        "operations_packed": Row(packs=[Row(number=0, count=5)]),
+        "touches": Row(n=4),
+        "events": Row(n=4),
+        "events_packed": Row(n=4),
+        "taken": Row(shards=[Row(shard=0, taken_operations=3, taken_events=0)]),
+    }
+
+    listener.onQueryProgress(progress(0, observedMetrics=observed))
+
+    assert listener.statistics() == {
+        "aiowheel-idle": StreamStatistics(batches=1, rows=5, late_rows=2, batch_seconds=1.5)
+    }
+
+
 @pytest.mark.usefixtures("structlog_configured")
 def test_a_failure_is_logged_by_the_name_of_its_query() -> None:
     """A stopped query is not a failure."""

@@ -38,7 +38,7 @@ class BatchCounts(NamedTuple):
 
 def batch_counts(batch: StreamingQueryProgress) -> BatchCounts:
     """Count the rows that a micro-batch of any query read, rejected and dropped as late."""
-    if not any(name in batch.observedMetrics for name in (*TABLES, TAKEN)):
+    if not _is_of_shards(batch):
         dropped = sum(int(state.numRowsDroppedByWatermark) for state in batch.stateOperators)
         return BatchCounts(int(batch.numInputRows), 0, dropped)
     rejected = sum(observed(batch, name, "rejected")[0] for name in TABLES)
@@ -48,8 +48,7 @@ def batch_counts(batch: StreamingQueryProgress) -> BatchCounts:
 
 def observed(batch: StreamingQueryProgress, name: str, *counts: str) -> list[int]:
     """Return the numbers observed under *name*; 0 for a batch without rows."""
-    row = batch.observedMetrics.get(name)
-    return [int(row[count] or 0) if row else 0 for count in counts]
+    return [int(_value(batch, name, count) or 0) for count in counts]
 
 
 def packs_of_table(table: str) -> str:
@@ -71,8 +70,22 @@ def taken_rows(batch: StreamingQueryProgress) -> Counter[str]:
     return totals
 
 
+def _is_of_shards(batch: StreamingQueryProgress) -> bool:
+    """Return whether the query is a stream of this package: each of them observes its shards.
+
+    Other code may use the same names for its own observations, with other columns.
+    """
+    taken: Any = batch.observedMetrics.get(TAKEN, ())
+    return taken is None or ("shards" in taken and isinstance(taken["shards"], list | None))
+
+
 def _rows(batch: StreamingQueryProgress, name: str, column: str) -> list[dict[str, Any]]:
     """Return an observed set; its rows are dictionaries in a report that was read as JSON."""
-    row = batch.observedMetrics.get(name)
-    rows: Any = (row[column] if row else None) or ()
+    rows = _value(batch, name, column) or ()
     return [each if isinstance(each, dict) else each.asDict() for each in rows]
+
+
+def _value(batch: StreamingQueryProgress, name: str, column: str) -> Any:
+    """Return an observed value; None for a batch without rows, or if there is no such column."""
+    row: Any = batch.observedMetrics.get(name)
+    return None if row is None or column not in row else row[column]
