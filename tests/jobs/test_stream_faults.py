@@ -469,6 +469,39 @@ def test_damaged_metadata_of_spark_are_named(text: str, tmp_path: Path) -> None:
         checkpoint.open({})
 
 
+def test_half_offsets_are_named(tmp_path: Path) -> None:
+    """A disk that loses power can leave such a file, and copies may lack Spark's checksums."""
+    checkpoint = Checkpoint(tmp_path)
+    offsets = {9: '{"logOffset":0}', 10: '{"logOffset":1}'}
+    write_checkpoint(tmp_path, offsets, {})
+    checkpoint.open({})
+    newest = tmp_path / "offsets" / "10"
+    whole = newest.read_text()
+
+    for size in range(len(whole)):
+        newest.write_text(whole[:size])
+        with pytest.raises(BadInputError, match="offsets/10: damaged, and with it the checkpoint"):
+            checkpoint.check({})
+    newest.write_bytes(b"v1\n\xff")
+    with pytest.raises(BadInputError, match="offsets/10: damaged, and with it the checkpoint"):
+        checkpoint.check({})
+
+    newest.write_text(whole)
+    checkpoint.check({})
+    (tmp_path / "offsets" / "9").write_text("v1\n{")  # Spark reads this one, too
+    with pytest.raises(BadInputError, match="offsets/9: damaged, and with it the checkpoint"):
+        checkpoint.check({})
+
+
+def test_offsets_of_a_later_format_are_left_to_spark(tmp_path: Path) -> None:
+    """The command cannot know whether such a file is whole."""
+    checkpoint = Checkpoint(tmp_path)
+    write_checkpoint(tmp_path, {0: ""}, {})
+    (tmp_path / "offsets" / "0").write_text("v2\nnot JSON")
+
+    checkpoint.check({})
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_state_holds_no_more_than_what_is_pending(

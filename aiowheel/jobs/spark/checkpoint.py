@@ -46,7 +46,8 @@ class Checkpoint:
         """Raise for settings that `open` would refuse, without creating files.
 
         Raises:
-            BadInputError: The settings differ or cannot be read, or the stream has ended.
+            BadInputError: The settings differ or cannot be read, a file of Spark's is damaged, or
+                the stream has ended.
         """
         theirs = _settings_in(self._settings) if self._settings.exists() else {}
         for name, value in settings.items():
@@ -59,6 +60,7 @@ class Checkpoint:
         of_spark = self.folder / "metadata"
         if of_spark.exists():
             _settings_in(of_spark)  # Spark's own error would not name the damaged file
+        _check_offsets(self.folder / "offsets")  # nor would that about half a file
         if self._has_ended():
             raise BadInputError(
                 f"{self.folder}: this stream has been flushed: choose another --checkpoint and "
@@ -154,8 +156,38 @@ def _settings_in(file: Path) -> dict[str, object]:
     except ValueError:
         settings = None
     if not isinstance(settings, dict):
-        raise BadInputError(f"{file}: damaged, and with it the checkpoint")
+        raise _damaged(file)
     return cast("dict[str, object]", settings)
+
+
+def _check_offsets(folder: Path) -> None:
+    """Check the two newest files in the folder of offsets, which a query reads at its start.
+
+    A file has a version, the data of its micro-batch as JSON, and the offset of each source as JSON
+    or ``-``.
+
+    Raises:
+        BadInputError: A file is not whole.
+    """
+    files = [file for file in folder.glob("[0-9]*") if file.name.isdigit()]
+    sources = 1
+    for file in sorted(files, key=lambda file: int(file.name))[-2:]:
+        try:
+            version, *lines = file.read_text(encoding="utf-8").split("\n")
+            if version.startswith("v") and version not in {"v", "v1"}:
+                continue  # a format that this release does not know
+            for line in lines:
+                if line != "-":
+                    json.loads(line)
+        except ValueError as error:
+            raise _damaged(file) from error
+        if len(lines) - 1 < sources:
+            raise _damaged(file)
+        sources = len(lines) - 1  # the sources of a checkpoint do not change
+
+
+def _damaged(file: Path) -> BadInputError:
+    return BadInputError(f"{file}: damaged, and with it the checkpoint")
 
 
 def _write(file: Path, text: str) -> None:
