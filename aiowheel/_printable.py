@@ -16,6 +16,11 @@ def printable(text: object) -> str:
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in plain)
 
 
+def cut(text: str, most: int = 80) -> str:
+    """Return *text*, cut to *most* characters with an ellipsis if it is longer."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def scheme_only(address: str) -> str:
     """Return the scheme of *address*, as `redis://...`; the rest may hold a password."""
     scheme = _SCHEME.match(address)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aiowheel._printable import as_unicode, error_repr, printable, scheme_only
+from aiowheel._printable import as_unicode, cut, error_repr, printable, scheme_only
 
 pytestmark = pytest.mark.one_build
 
@@ -23,6 +23,15 @@ pytestmark = pytest.mark.one_build
 def test_unprintable_characters_are_escaped(text: object, shown: str) -> None:
     """Printable characters stay unchanged."""
     assert printable(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("", ""), ("k" * 8, "k" * 8), ("k" * 9, "kkkkk..."), ("é🦊" * 9, "é🦊é🦊é...")],
+)
+def test_long_texts_are_cut(text: str, shown: str) -> None:
+    """A text that fits stays unchanged."""
+    assert cut(text, 8) == shown
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import asdict, dataclass
 
-from aiowheel._printable import printable
+from aiowheel._printable import cut, printable
 from aiowheel.cli._destination import STANDARD_OUTPUT
 from aiowheel.cli._job_output import print_json, print_lines
 from aiowheel.readers import TimedRows
@@ -85,8 +85,8 @@ def _lines(report: IdleReport) -> list[tuple[str, str]]:
         ("keys", f"{report.keys:,}"),
         ("idle events", f"{report.idle_events:,}"),
     ]
-    lines += [("first", f"{fire} {key}") for fire, key in report.first]
-    lines += [("last", f"{fire} {key}") for fire, key in report.last]
+    for name, events in (("first", report.first), ("last", report.last)):
+        lines += [(name, f"{fire} {cut(key)}") for fire, key in events]
     lines += [
         ("sha256", report.sha256),
         ("written to", report.out),

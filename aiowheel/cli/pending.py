@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from aiowheel._printable import cut
 from aiowheel.cli._job_output import job_session, print_json, print_table
 from aiowheel.cli._options import Conf, Json, Master, Verbose, number, path_of
 from aiowheel.errors import MissingExtraError
@@ -48,8 +49,8 @@ def pending(
         return
     rows = [
         (
-            row.id,
-            ", ".join(row.keys),
+            cut(row.id),
+            ", ".join(cut(key) for key in row.keys),
             str(row.wanted),
             str(row.created),
             "never" if row.deadline is None else str(row.deadline),

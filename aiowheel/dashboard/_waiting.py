@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from aiowheel._arguments import safe_repr
-from aiowheel._printable import as_unicode
+from aiowheel._printable import as_unicode, cut
 from aiowheel.purgatory._counters import ThresholdOperation
 from aiowheel.purgatory._operation import Operation, PredicateOperation
 
@@ -90,8 +90,7 @@ def kind_of(operation: Operation) -> str:
 def text_of(key: object) -> str:
     """Return a printable form of *key*, cut to the width of a table column."""
     if isinstance(key, str):
-        text = as_unicode(key)
-        return text if len(text) <= _LINE else f"{text[: _LINE - 3]}..."
+        return cut(as_unicode(key), _LINE)
     try:
         return as_unicode(_REPR.repr(key))
     except Exception:  # the key's `repr` is code of the application

@@ -8,6 +8,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from aiowheel._printable import cut
+
 #: detail of the refusal of requests while the service shuts down
 SHUTTING_DOWN = "the service is shutting down; repeat the request"
 
@@ -36,7 +38,7 @@ class Refusal(Exception):  # noqa: N818 - it becomes a response, not a failure o
 
 def shortened(text: str) -> str:
     """Return *text* for use in a detail: quoted, ASCII only, cut to 60 characters."""
-    return ascii(text if len(text) <= 60 else text[:57] + "...")
+    return ascii(cut(text, 60))
 
 
 async def answer_refusal(_request: Request, exc: Exception) -> Response:

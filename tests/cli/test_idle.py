@@ -124,6 +124,22 @@ def test_control_characters_of_a_key_are_escaped_on_a_terminal(
     assert Path("out.csv").read_text() == "fire,key\n31,a\x1b[2J\x9b7m\n"
 
 
+def test_long_keys_are_cut_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """The file and the JSON have the whole key."""
+    key = "k" * 81
+    Path("a.csv").write_text(f"key,t\n{key},1\n{key[1:]},2\n")
+
+    idle("a.csv")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    idle("a.csv", "--json")
+    report = json.loads(capsys.readouterr().out)
+
+    shown = [["31", "k" * 77 + "..."], ["32", "k" * 80]]
+    assert [line[1:] for line in lines if line[0] in {"first", "last"}] == shown * 2
+    assert report["first"] == report["last"] == [[31, key], [32, key[1:]]]
+    assert Path("out.csv").read_text() == f"fire,key\n31,{key}\n32,{key[1:]}\n"
+
+
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     """It has all counts and the digest, for scripts."""
     Path("a.csv").write_text(ROWS + "k,-1\n")

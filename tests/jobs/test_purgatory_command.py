@@ -533,3 +533,24 @@ def test_a_full_disk_leaves_the_earlier_result(
     assert out.exists() == earlier
     left = [path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()]
     assert left == (["outcomes/part-0.parquet"] if earlier else [])
+
+
+def test_long_ids_and_keys_are_cut(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A column is as wide as its longest cell; the JSON has the whole texts."""
+    pytest.importorskip("pyspark")
+    from aiowheel.jobs.operations.pending import Pending
+
+    rows = [Pending("i" * 90, ("k" * 90, "c"), 2, 1, None), Pending("b", ("c",), 1, 2, 9)]
+    Checkpoint(tmp_path).open({"job": "purgatory"})
+    monkeypatch.setattr("aiowheel.cli.pending.job_session", lambda *_, **_more: nullcontext())
+    monkeypatch.setattr("aiowheel.jobs.operations.pending.pending_operations", lambda *_: rows)
+
+    assert run(["pending", "--checkpoint", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out.splitlines()[1].split()
+    assert run(["pending", "--checkpoint", str(tmp_path), "--json"]) == 0
+    whole = json.loads(capsys.readouterr().out)["operations"][0]
+
+    assert shown == ["i" * 77 + "...", "k" * 77 + "...,", "c", "2", "1", "never"]
+    assert (whole["id"], whole["keys"]) == ("i" * 90, ["k" * 90, "c"])

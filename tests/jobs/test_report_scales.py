@@ -92,3 +92,20 @@ def test_control_characters_of_a_key_are_escaped(key: str, shown: str) -> None:
 
     assert f"p          {shown} " in screen.getvalue()
     assert "\x1b" not in screen.getvalue()
+
+
+def test_long_keys_are_cut() -> None:
+    """Each of the keys of an operation is cut by itself."""
+    keys = [name * 100 for name in "abcd"]
+    hot = {"purgatory": "p", "rank": 1, "key": keys[0], "operations": 1, "timeout_share": 0.0}
+    worst: dict[str, object] = {"purgatory": "p", "kind": "k", "operation_id": "o", "keys": keys}
+    worst |= {"outcome": "expired", "waited_ns": 1, "lateness_ns": 1}
+    tables = {name: pa.table({}) for name in LAYOUT}
+    tables["hot_keys"] = pa.Table.from_pylist([hot])
+    tables["worst_operations"] = pa.Table.from_pylist([worst])
+    screen = StringIO()
+
+    print_report(tables, Console(file=screen, width=1_000))
+
+    assert f"p          {'a' * 77}...  " in screen.getvalue()
+    assert f"{', '.join(name * 77 + '...' for name in 'abc')}, ...  " in screen.getvalue()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from aiowheel._printable import cut
 from aiowheel.jobs.report.layout import LAYOUT, MOST_ROWS, keys_cell, text_cell
 
 
@@ -23,6 +25,13 @@ def print_report(tables: Mapping[str, pa.Table], console: Console) -> None:
             words = cell in {text_cell, keys_cell}
             table.add_column(heading, justify="left" if words else "right", overflow="fold")
         for row in shown:
-            table.add_row(*(Text(cell(row[column])) for column, (_, cell) in columns.items()))
+            table.add_row(*(Text(cell(_cut(row[column]))) for column, (_, cell) in columns.items()))
         console.print(table)
         console.print()
+
+
+def _cut(value: Any) -> Any:
+    """Return *value* with long texts cut; the page and the files have them whole."""
+    if isinstance(value, list):
+        return [_cut(each) for each in value]
+    return cut(value) if isinstance(value, str) else value
