@@ -78,8 +78,8 @@ def run_stream(
     with signals_noted() as stop, Progress() as progress:
         stream = _stream(options, table)
         stream.checkpoint.check(stream.settings)  # before Spark's slow start
-        report_batch = batch_line(as_json=as_json)
-        tally = StreamTally(report_batch, stream.checkpoint.last_finished_batch())
+        last_batch = stream.checkpoint.last_finished_batch()
+        tally = StreamTally(batch_line(as_json=as_json), last_batch)
         progress.show("starting Spark")
         ended = Until.STOPPED
         if not stop.is_set():
@@ -95,6 +95,7 @@ def run_stream(
     print_stream_report(
         stream_report(stream, options.out, ended, tally, clock.perf_counter() - started),
         _rejects_hint(options),
+        _late_hint(options, stream) if last_batch < 0 and tally.late else "",
         as_json=as_json,
     )
 
@@ -103,6 +104,22 @@ def _rejects_hint(options: StreamOptions) -> str:
     if local_path(options.out) is not None:
         return f"see {inside(options.out, 'rejects')}"
     return "--rejects keeps them" if options.rejects is None else f"see {options.rejects}"
+
+
+def _late_hint(options: StreamOptions, stream: "IdleStream | IdleTableStream") -> str:
+    """Return a likely cause of late rows in the first run of a stream, or no text.
+
+    Rows within a micro-batch may have any order. A backlog in several ones has that of its files.
+    """
+    from aiowheel.jobs.spark.source_files import files_of_batch
+
+    most = options.limits.files_per_batch
+    if len(files_of_batch(stream.checkpoint.folder, 0)) < most:
+        return ""
+    return (
+        f"; the first micro-batch was full (--files-per-batch {most}): "
+        "a backlog needs a higher number"
+    )
 
 
 def _stream(options: StreamOptions, table: TableOptions) -> "IdleStream | IdleTableStream":

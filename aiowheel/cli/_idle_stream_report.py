@@ -120,15 +120,22 @@ def stream_report(
     )
 
 
-def print_stream_report(report: StreamReport, rejects: str, *, as_json: bool) -> None:
+def print_stream_report(
+    report: StreamReport, rejects: str, late: str = "", *, as_json: bool
+) -> None:
     """Print the report on stdout, and the numbers of rejected, irregular and late rows on stderr.
 
-    *rejects* is a text that names the place of the rejected rows.
+    Args:
+        report: The report.
+        rejects: A text that names the place of the rejected rows.
+        late: The end of the line about late rows, with their likely cause.
+        as_json: Print JSON instead of lines.
     """
     if report.late:
         noun = "row" if report.late == 1 else "rows"
         print(
-            f"aiowheel: {report.late:,} {noun} came later than --max-lateness and were dropped",
+            f"aiowheel: {report.late:,} {noun} came later than --max-lateness and were dropped"
+            f"{late}",
             file=sys.stderr,
         )
     if report.rejected or report.irregular:

@@ -52,7 +52,12 @@ Shards = Annotated[
 ]
 FilesPerBatch = Annotated[
     int,
-    number(min=1, max=2**31 - 1, help="Stream: maximum files per folder and micro-batch."),
+    number(
+        min=1,
+        max=2**31 - 1,
+        help="Stream: maximum files per folder and micro-batch, by time of modification; for a "
+        "backlog, more than it has.",
+    ),
 ]
 BatchInterval = Annotated[
     float,

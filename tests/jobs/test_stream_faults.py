@@ -405,6 +405,27 @@ def test_two_runs_of_one_checkpoint_are_named(
     )
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+@spark_test
+def test_the_late_rows_of_a_backlog_are_explained(
+    idle: list[str], run_command: RunCommand, folder: Path
+) -> None:
+    """Files come by their modification times, here those of a copy in reverse order."""
+    for number, t in enumerate((300, 200, 100)):
+        file = folder / "in" / f"{t}.ndjson"
+        put(file, touch("a", t))
+        os.utime(file, (1e9 + number, 1e9 + number))
+
+    code, report, errors = run_command([*idle, "--files-per-batch", "2", "--once"])
+
+    assert (code, report["rows"], report["late"]) == (0, 3, 1)
+    assert errors == (
+        "aiowheel: 1 row came later than --max-lateness and were dropped; the first micro-batch "
+        "was full (--files-per-batch 2): a backlog needs a higher number"
+    )
+
+
 def write_checkpoint(folder: Path, offsets: dict[int, str], logs: dict[str, list[str]]) -> None:
     """Write a checkpoint like Spark."""
     for name in ("offsets", "sources/0"):
