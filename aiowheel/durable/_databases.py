@@ -8,13 +8,11 @@ from typing import Any, Final
 
 from aiowheel._arguments import checked_int, safe_repr
 from aiowheel.durable._instants import FIRST_US, LAST_US
-from aiowheel.durable._operations import Cancel, Operation, Put, Settle, part_of
+from aiowheel.durable._operations import UNREAD, Cancel, Operation, Put, Row, Settle, part_of
 from aiowheel.durable._recurrence import recurrence_from
 from aiowheel.errors import MissingExtraError, StoreVersionError
 
 MOST_PARTITIONS: Final = 1024
-#: The bytes of payloads with which a page of the window ends.
-PAGE_BYTES: Final = 2**22
 
 _NAMED: Final = (Put, Cancel)  # made once: `Put | Cancel` in a loop is a new object each time
 
@@ -142,6 +140,12 @@ def distributed(
         elif other:
             expiry = until_us if expiry is None else min(expiry, until_us)
     return epochs, share, expiry, gained
+
+
+def window_row(columns: Sequence[Any]) -> Row:
+    """Return a row for the window, whose payload is NULL if it is large."""
+    *others, payload = columns
+    return Row(*others, UNREAD if payload is None else payload)
 
 
 def is_acknowledgement(settle: Settle) -> bool:

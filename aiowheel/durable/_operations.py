@@ -30,6 +30,8 @@ IfExists: TypeAlias = Literal["replace", "keep", "error", "revise"]
 LONGEST_NAME: Final = 500
 #: The largest payload, in bytes.
 LARGEST_PAYLOAD: Final = 16 * 2**20
+#: A payload with more bytes is not in memory before its timer is due.
+LARGE_PAYLOAD: Final = 4096
 
 
 class Row(NamedTuple):
@@ -69,6 +71,14 @@ class Row(NamedTuple):
     def due(self) -> datetime:
         """When to fire next, in UTC."""
         return to_datetime(self.due_us)
+
+
+class _Unread(bytes):
+    """The type of `UNREAD`, which only identity tells from other empty bytes."""
+
+
+#: The payload of a row in memory whose payload is in the store.
+UNREAD: Final[bytes] = _Unread()
 
 
 class DeadLetter(NamedTuple):

@@ -9,15 +9,16 @@ from operator import itemgetter
 from typing import Any, Final
 
 from aiowheel.durable._databases import (
-    PAGE_BYTES,
     batches_of,
     checked_tables,
     distributed,
     is_acknowledgement,
     missing_parts,
+    window_row,
 )
 from aiowheel.durable._instants import FIRST_US
 from aiowheel.durable._operations import (
+    LARGE_PAYLOAD,
     Cancel,
     Change,
     Cursor,
@@ -111,7 +112,9 @@ _ROW: Final = ", ".join(Row._fields)
 _ROW_WITHOUT_PAYLOAD: Final = _ROW.replace(
     "payload", "CASE WHEN payload IS NOT NULL THEN ''::bytea END"
 )
-_T_ROW: Final = ", ".join(f"t.{column}" for column in Row._fields)
+_T_WINDOW_ROW: Final = ", ".join(f"t.{column}" for column in Row._fields).replace(
+    "t.payload", f"CASE WHEN octet_length(t.payload) <= {LARGE_PAYLOAD} THEN t.payload END"
+)
 _DEAD: Final = ", ".join(DeadLetter._fields)
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _INSERT: Final = (
@@ -182,15 +185,12 @@ _AGAIN: Final = (
     "WHERE name = $5 AND id = $6 AND gen = $7 RETURNING id"
 )
 #: The rows after each place in the index. The bound of the last place ends the search at the
-#: partition's end; it is rounded, so that the due time is compared as well. The payloads before the
-#: last one of a partition have less than $6 bytes; their lengths are known without reading them.
+#: partition's end; it is rounded, so that the due time is compared as well.
 PAGE: Final = (
-    f"SELECT {_T_ROW} FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) "
-    "AS wanted (high, low, last) CROSS JOIN LATERAL (SELECT *, coalesce(sum(octet_length(payload)) "
-    "OVER (ORDER BY due_us, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS earlier "
-    "FROM (SELECT * FROM aiowheel_timers "
+    f"SELECT {_T_WINDOW_ROW} FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) "
+    "AS wanted (high, low, last) CROSS JOIN LATERAL (SELECT * FROM aiowheel_timers "
     f"WHERE ({DUE_INDEX}) > (high, low) AND {_HIGH} <= last AND due_us <= $4 "
-    f"ORDER BY {DUE_INDEX} LIMIT $5) AS found) AS t WHERE earlier < $6"
+    f"ORDER BY {DUE_INDEX} LIMIT $5) AS t"
 )
 
 
@@ -645,11 +645,12 @@ async def changes(
     if timers:
         # The owner does not hold a timer beyond its horizon, whose payload would be read in vain.
         query = (
-            f"SELECT {_T_ROW} FROM aiowheel_timers AS t JOIN aiowheel_parts AS p USING (part) "
+            f"SELECT {_T_WINDOW_ROW} FROM aiowheel_timers AS t "
+            "JOIN aiowheel_parts AS p USING (part) "
             "WHERE name = ANY($1::text[]) AND due_us <= horizon_us"
         )
         names = set(timers.values())
-        rows = {record["id"]: Row(*record) for record in await connection.fetch(query, names)}
+        rows = {record["id"]: window_row(record) for record in await connection.fetch(query, names)}
     query = "SELECT EXISTS (SELECT 1 FROM aiowheel_parts WHERE owner = '')"
     is_free: bool = await connection.fetchval(query)
     found = [Change(timer, rows.get(timer)) for timer in timers]
@@ -672,7 +673,7 @@ def page_arguments(cursors: Sequence[Cursor], until_us: int, limit: int) -> list
     """Return the arguments of `PAGE`."""
     highs, lows = zip(*map(_keys_of, cursors), strict=True)
     lasts = [_keys_of(Cursor(cursor.part, until_us, 0))[0] for cursor in cursors]
-    return [highs, lows, lasts, until_us, limit, PAGE_BYTES // len(cursors)]
+    return [highs, lows, lasts, until_us, limit]
 
 
 async def page(
@@ -682,7 +683,7 @@ async def page(
     records = await connection.fetch(PAGE, *page_arguments(cursors, until_us, limit))
     pages: dict[int, list[Row]] = {cursor.part: [] for cursor in cursors}
     for record in records:
-        row = Row(*record)
+        row = window_row(record)
         pages[row.part].append(row)
     for rows_of_part in pages.values():
         rows_of_part.sort(key=lambda row: (row.due_us, row.id))

@@ -16,7 +16,7 @@ from aiowheel._units import FOREVER
 from aiowheel.durable._committer import Committer
 from aiowheel.durable._fire import Fire
 from aiowheel.durable._lagging_clock import LaggingClock
-from aiowheel.durable._operations import Result, Row, Settle, made, settled_row
+from aiowheel.durable._operations import UNREAD, Result, Row, Settle, made, settled_row
 from aiowheel.durable._recurrence import recurrence_from
 from aiowheel.durable._retry import Retry
 from aiowheel.durable._statistics import Counts
@@ -27,6 +27,7 @@ from aiowheel.errors import (
     DurableTimersClosedError,
     StaleFireError,
     StoreError,
+    TimerClosedError,
     UnknownHandlerError,
 )
 from aiowheel.timer import Timer
@@ -37,6 +38,7 @@ HandlerFunction: TypeAlias = Callable[[Fire], object]
 _SLICE = 100  # fires begun in one turn of the loop, at most
 _FIRST_SLICE = 10  # the same, until it is known how long the handlers block the loop
 _SLICE_SECONDS = 0.005  # that the handlers of a slice may block the loop
+_LOADS = 4  # payloads that are read at a time, because a page waits for them
 _LONGEST_ERROR = 2000  # characters
 _PAUSE_AFTER_ERROR = 0.25  # seconds until a settlement is sent again
 _PAUSE_OF_BAD_RECURRENCE = 60.0  # seconds until a recurrence that failed is computed again
@@ -88,6 +90,8 @@ class Runner:
         self._counts = counts
         self._max_in_flight = max_in_flight
         self.ready: deque[Entry] = deque()
+        self._unread: deque[Entry] = deque()  # due, but their payloads are in the store
+        self._loads: set[asyncio.Task[None]] = set()
         self.unsettled: dict[tuple[int, int], Fire] = {}
         self._busy: dict[int, int] = {}  # unsettled fires by partition
         # A dict, because its order makes a simulation repeatable.
@@ -121,6 +125,8 @@ class Runner:
         if self.ready and not self._pumping:
             self._pumping = True
             asyncio.get_running_loop().call_soon(self._pump_slice)
+        if self._unread:
+            self._load_some()
 
     def _pump_slice(self) -> None:
         """Begin some fires: plain functions here, coroutine functions after it as tasks.
@@ -150,9 +156,7 @@ class Runner:
 
     def has_room(self) -> bool:
         """Return whether another page of overdue timers may be read."""
-        if self.ready and self.window.holds_large_payloads():
-            return False
-        return len(self.ready) < 2 * self._max_in_flight
+        return len(self.ready) + len(self._unread) < 2 * self._max_in_flight
 
     def _pump(self) -> tuple[int, bool]:
         """Begin the fires of a slice; return how many, and whether the slice's limits ended it."""
@@ -173,7 +177,10 @@ class Runner:
             if held.draining:
                 parked.append(entry)
                 continue
-            self.window.take(row)
+            if row.payload is UNREAD:
+                self._unread.append(entry)
+                continue
+            del self.window.resident[row.id]
             begun += 1
             now_us = self._clock.now_us()
             if row.due_us > now_us:
@@ -182,7 +189,47 @@ class Runner:
                 self._begin(row, held.epoch, now_us)
             is_over = begun == self._slice or self._timer.time() >= until
         self.ready.extendleft(reversed(parked))
+        self._load_some()
         return begun, is_over
+
+    def _load_some(self) -> None:
+        """Read payloads of due timers, if their fires can begin then."""
+        while (
+            self._unread
+            and len(self._loads) < _LOADS
+            and len(self.unsettled) + len(self._loads) < self._max_in_flight
+            and not self.closing
+        ):
+            task = asyncio.get_running_loop().create_task(self._load(self._unread.popleft()))
+            self._loads.add(task)
+            task.add_done_callback(self._on_loaded)
+
+    async def _load(self, entry: Entry) -> None:
+        """Read the payload of an entry that is due; it stays in memory until its fire begins."""
+        while (row := entry.row) is not None:
+            try:
+                found = await self._store.get(row.name)
+            except StoreError as error:
+                self._counts.store_errors += 1
+                emit("aiowheel.durable_store_error", call="get", error=repr(error))
+                try:
+                    await self._timer.sleep(_PAUSE_AFTER_ERROR)
+                except TimerClosedError:
+                    return
+                continue
+            if entry.row is not row:
+                return  # a commit has changed the timer
+            if found is None or found._replace(payload=UNREAD) != row:
+                self.window.forget(row.id)  # another process has changed it, and left a note
+                return
+            entry.row = found
+            self.ready.appendleft(entry)
+            return
+
+    def _on_loaded(self, task: asyncio.Task[None]) -> None:
+        self._loads.discard(task)
+        if not task.cancelled() and not self._timer.closed:
+            self.resume()
 
     def _begin(self, row: Row, epoch: int, now_us: int) -> None:
         due_us = row.due_us if row.first_due_us is None else row.first_due_us
@@ -395,6 +442,12 @@ class Runner:
 
     # --- state and closing --------------------------------------------------------------------
 
+    def due(self) -> int:
+        """Return the number of timers that are due and have not begun to fire; from any thread."""
+        # Another thread must not iterate over a deque, which the loop changes.
+        waiting = [*self.ready.copy(), *self._unread.copy()]
+        return sum(entry.row is not None for entry in waiting) + len(self._loads)
+
     def begun(self, row_id: int, gen: int) -> bool:
         """Return whether this fire has begun and is not settled."""
         return (row_id, gen) in self.unsettled
@@ -409,7 +462,7 @@ class Runner:
 
     async def cancel(self) -> None:
         """Cancel the running handlers, and wait until they have ended."""
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *self._loads]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -36,12 +36,7 @@ from aiowheel._sqlite import (
     use_wal,
 )
 from aiowheel.durable import _sqlite_statements as statements
-from aiowheel.durable._databases import (
-    PAGE_BYTES,
-    checked_partitions,
-    flaws_of,
-    missing_partitions,
-)
+from aiowheel.durable._databases import checked_partitions, flaws_of, missing_partitions
 from aiowheel.durable._operations import (
     Change,
     Cursor,
@@ -241,12 +236,10 @@ class SQLiteStore(Store):
 
     async def page(self, cursors: Sequence[Cursor], until_us: int, limit: int) -> list[list[Row]]:
         """Return rows in order, from one snapshot for each partition."""
-        most_bytes = PAGE_BYTES // len(cursors)
         return await self._run(
             self._reader,
             lambda connection: [
-                statements.page(connection, cursor, until_us, limit, most_bytes)
-                for cursor in cursors
+                statements.page(connection, cursor, until_us, limit) for cursor in cursors
             ],
         )
 

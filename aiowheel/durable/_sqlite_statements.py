@@ -18,8 +18,11 @@ from aiowheel.durable._databases import (
     distributed,
     is_acknowledgement,
     missing_parts,
+    window_row,
 )
 from aiowheel.durable._operations import (
+    LARGE_PAYLOAD,
+    UNREAD,
     Cancel,
     Change,
     Cursor,
@@ -84,7 +87,9 @@ CREATE TABLE aiowheel_inbox (seq INTEGER PRIMARY KEY, part INTEGER NOT NULL, tim
 """
 
 _ROW: Final = ", ".join(Row._fields)
-_T_ROW: Final = ", ".join(f"t.{column}" for column in Row._fields)
+_T_WINDOW_ROW: Final = ", ".join(f"t.{column}" for column in Row._fields).replace(
+    "t.payload", f"CASE WHEN length(t.payload) <= {LARGE_PAYLOAD} THEN t.payload END"
+)
 _DEAD: Final = ", ".join(DeadLetter._fields)
 _INSERT: Final = (
     "INSERT INTO aiowheel_timers (name, handler, part, due_us, gen, attempt, recurrence, payload) "
@@ -529,11 +534,12 @@ def changes(connection: sqlite3.Connection, owner: str) -> list[Change]:
     timers = dict.fromkeys(timer for (timer,) in connection.execute(query, (owner,)).fetchall())
     # The owner does not hold a timer beyond its horizon, whose payload would be read in vain.
     query = (
-        f"SELECT {_T_ROW} FROM json_each(?) AS wanted "
+        f"SELECT {_T_WINDOW_ROW} FROM json_each(?) AS wanted "
         "CROSS JOIN aiowheel_timers AS t ON t.id = wanted.value "
         "JOIN aiowheel_parts AS p ON p.part = t.part AND t.due_us <= p.horizon_us"
     )
-    rows = {row[0]: Row(*row) for row in connection.execute(query, (json.dumps(list(timers)),))}
+    found = connection.execute(query, (json.dumps(list(timers)),))
+    rows = {row[0]: window_row(row) for row in found}
     return [Change(timer, rows.get(timer)) for timer in timers]
 
 
@@ -544,40 +550,23 @@ _KIND: Final = "CASE typeof(payload) WHEN 'blob' THEN x'' ELSE substr(payload, 1
 #: All timers, without the bytes of their payloads.
 CHECKED: Final = f"SELECT {_ROW.replace('payload', _KIND)} FROM aiowheel_timers"
 
-_PLACES: Final = (
-    "FROM aiowheel_timers WHERE part = ? AND (due_us, id) > (?, ?) AND due_us <= ? "
-    "ORDER BY due_us, id LIMIT ?"
-)
-_BYTES: Final = f"SELECT coalesce(sum(size), 0) FROM (SELECT length(payload) AS size {_PLACES})"
 # The whole page is one row of text, for the reason given at `_SIZES`.
 _PAGE: Final = (
     "SELECT json_group_array(json_array(id, name, handler, part, due_us, gen, attempt, recurrence, "
-    f"first_due_us, fire_id, hex(payload))) FROM (SELECT * {_PLACES})"
+    f"first_due_us, fire_id, CASE WHEN length(payload) <= {LARGE_PAYLOAD} THEN hex(payload) END)) "
+    "FROM (SELECT * FROM aiowheel_timers WHERE part = ? "
+    "AND (due_us, id) > (?, ?) AND due_us <= ? ORDER BY due_us, id LIMIT ?)"
 )
 
 
-def page(
-    connection: sqlite3.Connection, cursor: Cursor, until_us: int, limit: int, most_bytes: int
-) -> list[Row]:
-    """Return rows of one partition in order, after the cursor.
-
-    The page ends after the row with which its payloads reach *most_bytes*.
-    """
+def page(connection: sqlite3.Connection, cursor: Cursor, until_us: int, limit: int) -> list[Row]:
+    """Return rows of one partition in order, after the cursor; large payloads are not read."""
     values = (cursor.part, cursor.due_us, cursor.id, until_us, limit)
-    ((size,),) = connection.execute(_BYTES, values).fetchall()
-    if size <= most_bytes:
-        (found,) = connection.execute(_PAGE, values).fetchone()
-        return [Row._make([*row, bytes.fromhex(payload)]) for *row, payload in json.loads(found)]
-    # For these payloads, the text would take 20 times as long as the rows.
-    page: list[Row] = []
-    with closing(connection.execute(f"SELECT {_ROW} {_PLACES}", values)) as rows:
-        for each in rows:
-            row = Row(*each)
-            page.append(row)
-            most_bytes -= len(row.payload)
-            if most_bytes <= 0:
-                break
-    return page
+    (found,) = connection.execute(_PAGE, values).fetchone()
+    return [
+        Row._make([*row, UNREAD if payload is None else bytes.fromhex(payload)])
+        for *row, payload in json.loads(found)
+    ]
 
 
 def get(connection: sqlite3.Connection, name: str) -> Row | None:

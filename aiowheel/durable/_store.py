@@ -165,8 +165,7 @@ class Store(ABC):
     async def page(self, cursors: Sequence[Cursor], until_us: int, limit: int) -> list[list[Row]]:
         """Return for each cursor the rows after it that are due by *until_us*.
 
-        Rows are in the order of (due, id), at most *limit* of each partition. A store may return
-        fewer, for example because their payloads are large, but none only if there are none left.
+        Rows are in the order of (due, id), at most *limit* of each partition.
         """
 
     @abstractmethod

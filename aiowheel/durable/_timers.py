@@ -708,8 +708,7 @@ class DurableTimers:
             return self._counts.snapshot()
         return self._counts.snapshot(
             resident=len(self._window.resident),
-            # Another thread must not iterate over the deque, which the loop changes.
-            ready=sum(entry.row is not None for entry in self._runner.ready.copy()),
+            ready=self._runner.due(),
             in_flight=len(self._runner.unsettled),
             partitions=len(self._window.held) if self._leases.hold() else 0,
         )

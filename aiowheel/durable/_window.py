@@ -1,7 +1,8 @@
 """The timers in memory, which are due within the window, and the task that reads them. Rank 4.
 
 A partition is read in pages by (due, id), up to its cursor. Every timer of the partition at or
-before the cursor is in memory or has begun to fire, unless a later commit has changed it.
+before the cursor is in memory or has begun to fire, unless a later commit has changed it. Large
+payloads are not in memory.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 
 from aiowheel._events import emit
 from aiowheel.durable._lagging_clock import LaggingClock
-from aiowheel.durable._operations import Change, Cursor, Row
+from aiowheel.durable._operations import LARGE_PAYLOAD, UNREAD, Change, Cursor, Row
 from aiowheel.durable._statistics import Counts
 from aiowheel.durable._store import Store
 from aiowheel.errors import StoreError, TimerClosedError
@@ -25,8 +26,6 @@ _LAST_ID: Final = 2**62
 PAGE: Final = 1000
 #: The most timers in memory; beyond this number, only those that are due very soon are read.
 MOST_RESIDENT: Final = 100_000
-#: The bytes of payloads that count as that many timers.
-MOST_RESIDENT_BYTES: Final = 2**26
 _WINDOW_OF_FULL_MEMORY_US: Final = 1_000_000
 _PAUSE_AFTER_ERROR = 0.25  # seconds
 
@@ -88,7 +87,6 @@ class Window:
         self._begun = begun
         self.held: dict[int, Held] = {}
         self.resident: dict[int, Entry] = {}
-        self.resident_bytes = 0  # of their payloads
         self._wanted = asyncio.Event()
         self._page = PAGE  # rows of the next page
         # The end of the page that is being read.
@@ -108,7 +106,7 @@ class Window:
         if self._reading_until_us != _NOT_YET_US:
             self._touch(row.id, (row.gen, row.attempt))
         if row.id in self.resident:
-            self._forget(row.id)
+            self.forget(row.id)
         held = self.held.get(row.part)
         if held is not None and (
             row.due_us <= self._reading_until_us or (row.due_us, row.id) <= held.cursor
@@ -119,7 +117,7 @@ class Window:
         """Drop a row that was deleted."""
         if self._reading_until_us != _NOT_YET_US:
             self._touch(row_id, (_NEVER, _NEVER))
-        self._forget(row_id)
+        self.forget(row_id)
 
     def end(self, row_id: int, gen: int, *, is_gone: bool) -> None:
         """Record that the fire of this generation has ended; a later one may be in memory.
@@ -138,22 +136,18 @@ class Window:
         """Record a version that a commit has written or deleted while a page is read."""
         self._touched[row_id] = max(version, self._touched.get(row_id, (0, 0)))
 
-    def take(self, row: Row) -> None:
-        """Remove a row whose fire begins."""
-        del self.resident[row.id]
-        self.resident_bytes -= len(row.payload)
-
-    def _forget(self, row_id: int) -> None:
-        entry = self.resident.get(row_id)
-        if entry is not None and entry.row is not None:
-            self.take(entry.row)
+    def forget(self, row_id: int) -> None:
+        """Remove a row from memory, if it is there."""
+        entry = self.resident.pop(row_id, None)
+        if entry is not None:
             entry.row = None
             if entry.handle is not None:
                 entry.handle.cancel()
 
     def _keep(self, row: Row) -> Entry:
+        if len(row.payload) > LARGE_PAYLOAD:
+            row = row._replace(payload=UNREAD)
         entry = self.resident[row.id] = Entry(row)
-        self.resident_bytes += len(row.payload)
         return entry
 
     def arm(self, row: Row) -> None:
@@ -161,8 +155,9 @@ class Window:
         if self._begun(row.id, row.gen):
             return  # the settlement of that fire decides
         if row.id in self.resident:
-            self._forget(row.id)
-        self._arm(self._keep(row), row)
+            self.forget(row.id)
+        entry = self._keep(row)
+        self._arm(entry, row)
 
     def postpone(self, row: Row, pause: float) -> None:
         """Put a row that is due on the wheel again, for *pause* seconds from now."""
@@ -206,7 +201,7 @@ class Window:
         del self.held[part]
         for entry in list(self.resident.values()):
             if entry.row is not None and entry.row.part == part:
-                self._forget(entry.row.id)
+                self.forget(entry.row.id)
 
     def reset(self) -> None:
         """Forget all timers and read them again.
@@ -214,7 +209,7 @@ class Window:
         Commits without an answer may have happened, or the store's clock was set.
         """
         for row_id in list(self.resident):
-            self._forget(row_id)
+            self.forget(row_id)
         for part, held in self.held.items():
             fresh = self.held[part] = Held(held.epoch)
             fresh.draining = held.draining
@@ -260,14 +255,8 @@ class Window:
 
         If the memory is full, a partition that was just taken over may still have due timers.
         """
-        return _WINDOW_OF_FULL_MEMORY_US if self._is_full() else self._window_us
-
-    def _is_full(self) -> bool:
-        return len(self.resident) >= MOST_RESIDENT or self.holds_large_payloads()
-
-    def holds_large_payloads(self) -> bool:
-        """Return whether the payloads in memory have `MOST_RESIDENT_BYTES`."""
-        return self.resident_bytes >= MOST_RESIDENT_BYTES
+        is_full = len(self.resident) >= MOST_RESIDENT
+        return _WINDOW_OF_FULL_MEMORY_US if is_full else self._window_us
 
     async def _read_page(self) -> None:
         until_us = self._clock.now_us() + self._ahead_us()
@@ -286,8 +275,8 @@ class Window:
         for (part, held), rows in zip(behind, pages, strict=True):
             if self.held.get(part) is not held:
                 continue  # the partition was lost or reset meanwhile
-            # A store may return fewer rows than asked for; only an empty page is the end.
-            held.cursor = (rows[-1].due_us, rows[-1].id) if rows else (until_us, _LAST_ID)
+            full = len(rows) == limit
+            held.cursor = (rows[-1].due_us, rows[-1].id) if full else (until_us, _LAST_ID)
             read += rows
         for row in sorted(read, key=_by_due):
             # A page may be older than the commits that ended during the read.

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from aiowheel.durable import MemoryStore, SQLiteStore, Store
-from aiowheel.durable._databases import PAGE_BYTES
-from aiowheel.durable._operations import Cursor, Put, Row
+from aiowheel.durable._operations import LARGE_PAYLOAD, UNREAD, Cursor, Put
 from aiowheel.durable.testing import StoreContract
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
@@ -27,41 +26,29 @@ class TestMemoryStore(StoreContract):
 
 
 class OnDisk(StoreContract):
-    """The contract of a store in a database, whose pages of large payloads end early."""
+    """The contract of a store in a database, which leaves large payloads there."""
 
-    async def test_the_payloads_of_a_page_are_limited(self) -> None:
-        """Memory and time of a page do not depend on the payloads, apart from one per partition."""
+    async def test_large_payloads_are_read_one_by_one(self) -> None:
+        """Time and memory of a page and of the changes do not depend on the payloads."""
         store = await self.make_store()
         await store.open()
-        size = PAGE_BYTES // 32
-        names = [f"t{n}" for n in range(100)]
-        await store.commit("me", [Put(name, "h", 0, name.encode() + bytes(size)) for name in names])
-        read: list[Row] = []
-        cursors = [Cursor(part, -1, 0) for part in range(store.partitions)]
-        while cursors:
-            pages = await store.page(cursors, 0, 1000)
-            found = [row for page in pages for row in page]
-            assert sum(len(row.payload) for row in found) < 2 * PAGE_BYTES
-            read += found
-            cursors = [Cursor(page[-1].part, 0, page[-1].id) for page in pages if page]
+        sizes = [0, 1, LARGE_PAYLOAD, LARGE_PAYLOAD + 1, 100_000]
+        await store.renew("me", lease_us=10**9, horizon_us=10**9)
+        puts = [Put(f"t{size}", "h", size, bytes(size)) for size in sizes]
+        await store.commit("other", puts)
+        wanted = {size: bytes(size) if size <= LARGE_PAYLOAD else UNREAD for size in sizes}
+
+        pages = await store.page([Cursor(n, -1, 0) for n in range(store.partitions)], 10**9, 10)
+        changes, _ = await store.changes("me")
+        found = await store.get("t100000")
         await store.close()
 
-        assert sorted(row.name for row in read) == sorted(names)
-        assert all(row.payload == row.name.encode() + bytes(size) for row in read)
-        for part in range(store.partitions):
-            ids = [row.id for row in read if row.part == part]
-            assert ids == sorted(ids)
-
-    async def test_a_page_has_a_row_whatever_its_payload(self) -> None:
-        """A page without a row would mean that there are none left."""
-        store = await self.make_store()
-        await store.open()
-        await store.commit("me", [Put("t", "h", 0, bytes(2 * PAGE_BYTES))])
-        (row,) = await store.rows()
-        pages = await store.page([Cursor(row.part, -1, 0)], 0, 1000)
-        await store.close()
-
-        assert pages == [[row]]
+        assert {row.due_us: row.payload for page in pages for row in page} == wanted
+        changed = {each.row.due_us: each.row.payload for each in changes if each.row is not None}
+        assert changed == wanted
+        assert changed[100_000] is UNREAD
+        assert found is not None
+        assert found.payload == bytes(100_000)
 
 
 class TestSQLiteStore(OnDisk):

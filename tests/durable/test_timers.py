@@ -31,7 +31,10 @@ from aiowheel.durable import (
 )
 from aiowheel.durable._databases import distributed
 from aiowheel.durable._operations import (
+    LARGE_PAYLOAD,
+    UNREAD,
     Cancel,
+    Change,
     Cursor,
     Leased,
     Operation,
@@ -683,38 +686,154 @@ async def test_the_timers_in_memory_are_limited(monkeypatch: pytest.MonkeyPatch)
     assert timers.statistics().lateness.maximum < 1
 
 
-async def test_the_payloads_in_memory_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large payloads count, whether the timers are overdue or will be due within the window."""
-    monkeypatch.setattr("aiowheel.durable._window.MOST_RESIDENT_BYTES", 100_000)
-    monkeypatch.setattr("aiowheel.durable._window.PAGE", 16)
-    store = MemoryStore(partitions=1)
-    async with timers_on(store, Log()) as timers:
-        for start in (5, 200):
-            await timers.schedule_many(
-                NewTimer(f"t{start}-{n}", "h", (start + n / 10) * SECOND, bytes(10_000))
-                for n in range(100)
-            )
-    await asyncio.sleep(60)
-    running = 0
+def large(name: str) -> bytes:
+    """Return a payload that stays in the store until its timer is due."""
+    return name.encode() + bytes(LARGE_PAYLOAD)
 
-    async def slow(_: Fire) -> None:
-        nonlocal running
-        running += 1
+
+async def test_large_payloads_are_not_in_memory_before_their_timers_are_due() -> None:
+    """Whether this process has scheduled them, or another one, or they are read in a page."""
+    store, log = MemoryStore(), Log()
+    site = DurableTimers(store, fires=False)
+    async with site:
+        await site.schedule("page", "h", due=50 * SECOND, payload=large("page"))
+        async with timers_on(store, log, lease=10) as timers:
+            await timers.schedule("own", "h", due=51 * SECOND, payload=large("own"))
+            await site.schedule("other", "h", due=52 * SECOND, payload=large("other"))
+            await timers.every("again", "h", 53 * SECOND, payload=large("again"))
+            await asyncio.sleep(40)
+            held = [entry.row for entry in timers._window.resident.values()]
+            assert [row.payload is UNREAD for row in held if row is not None] == [True] * 4
+            await asyncio.sleep(30)
+            await timers.cancel("again")
+
+    assert {fire.name: fire.payload for fire in log.fires} == {
+        name: large(name) for name in ("page", "own", "other", "again")
+    }
+    assert timers.statistics().lateness.maximum < 1
+
+
+class Reluctant(Link):
+    """A connection whose `get` takes a second, and fails in the mode "cut".
+
+    In the mode "deaf", no changes of other processes arrive.
+    """
+
+    mode = ""
+    reads = most_reads = 0
+
+    async def get(self, name: str) -> Row | None:
+        """Return the timer late."""
+        self.reads += 1
+        self.most_reads = max(self.reads, self.most_reads)
         await asyncio.sleep(1)
-        running -= 1
+        self.reads -= 1
+        if self.mode == "cut":
+            raise StoreError("the store is cut off")
+        return await super().get(name)
 
-    async with timers_on(store, slow, max_in_flight=5) as timers:
-        assert await timers.cancel("t5-3")
-        await timers.reschedule("t5-4", due=10 * SECOND)
-        while timers.statistics().acknowledged < 98:
-            await asyncio.sleep(0.5)
-            assert timers.statistics().resident <= 10 + 16
-            assert running <= 5
-        await asyncio.sleep(200)
+    async def changes(self, owner: str) -> tuple[list[Change], bool]:
+        """Take the changes."""
+        return ([], False) if self.mode == "deaf" else await super().changes(owner)
 
-        assert timers.statistics().acknowledged == 199
+
+async def test_small_timers_do_not_wait_for_the_payloads_of_others() -> None:
+    """Few payloads are read at a time, and no more than may be in flight."""
+    base, log = MemoryStore(partitions=1), Log()
+    link = Reluctant(base)
+    async with timers_on(link, log) as timers:
+        for number in range(20):
+            name = f"large{number}"
+            await timers.schedule(name, "h", due=SECOND, payload=large(name))
+        await timers.schedule("small", "h", due=1.5 * SECOND)
+        await asyncio.sleep(1.6)
+        assert log.names == ["small"]
+        assert timers.statistics().ready == 20
+        await asyncio.sleep(10)
+
+    assert link.most_reads == 4
+    assert sorted(fire.payload for fire in log.fires[1:]) == sorted(
+        large(f"large{number}") for number in range(20)
+    )
+
+
+async def test_a_payload_is_read_again_after_an_error() -> None:
+    """The timer fires once the store answers."""
+    link, log = Reluctant(MemoryStore()), Log()
+    async with timers_on(link, log) as timers:
+        await timers.schedule("a", "h", due=SECOND, payload=large("a"))
+        link.mode = "cut"
+        await asyncio.sleep(10)
+        assert log.names == []
+        link.mode = ""
+        await asyncio.sleep(3)
+
+        assert log.names == ["a"]
+        assert timers.statistics().store_errors > 3
+
+
+@pytest.mark.parametrize("change", ["cancel", "reschedule", "replace", "keep"])
+@pytest.mark.parametrize("by", ["itself", "another process"])
+async def test_a_timer_may_change_while_its_payload_is_read(change: str, by: str) -> None:
+    """Its fire has not begun: `cancel` is certain, and a later version fires at its own time."""
+    base, log = MemoryStore(), Log()
+    site = DurableTimers(base, fires=False)
+    async with site, timers_on(Reluctant(base), log, lease=10) as timers:
+        await timers.schedule("a", "h", due=SECOND, payload=large("a"))
+        await asyncio.sleep(1.5)
+        caller = timers if by == "itself" else site
+        match change:
+            case "cancel":
+                assert await caller.cancel("a") is (by == "itself")
+            case "reschedule":
+                assert await caller.reschedule("a", due=5 * SECOND)
+            case "replace":
+                await caller.schedule("a", "h", due=5 * SECOND, payload=large("b"))
+            case _:
+                assert not await caller.schedule("a", "h", due=SECOND, if_exists="keep")
+        await asyncio.sleep(4)
+        assert log.names == (["a"] if change == "keep" else [])
+        await asyncio.sleep(10)
+
+    wanted = {"cancel": [], "replace": [large("b")]}.get(change, [large("a")])
+    assert [fire.payload for fire in log.fires] == wanted
+
+
+@pytest.mark.parametrize("change", ["cancel", "replace"])
+async def test_a_payload_of_another_version_is_not_used(change: str) -> None:
+    """The note of another process may arrive after the payload."""
+    base, log = MemoryStore(), Log()
+    link, site = Reluctant(base), DurableTimers(base, fires=False)
+    async with site, timers_on(link, log, lease=30) as timers:
+        await timers.schedule("a", "h", due=SECOND, payload=large("a"))
+        await asyncio.sleep(0.5)
+        link.mode = "deaf"
+        if change == "cancel":
+            assert not await site.cancel("a")
+        else:
+            await site.schedule("a", "h", due=40 * SECOND, payload=large("b"))
+        await asyncio.sleep(5)
+        assert log.names == []
         assert timers.statistics().resident == 0
-        assert timers._window.resident_bytes == 0
+        link.mode = ""
+        await asyncio.sleep(50)
+
+    assert [fire.payload for fire in log.fires] == ([] if change == "cancel" else [large("b")])
+
+
+async def test_a_process_that_closes_leaves_timers_whose_payloads_it_reads() -> None:
+    """They fire after a restart; closing does not wait for the store."""
+    base, log = MemoryStore(), Log()
+    async with timers_on(Reluctant(base), log) as timers:
+        await timers.schedule("a", "h", due=SECOND, payload=large("a"))
+        await asyncio.sleep(1.5)
+        began = now()
+    assert now() - began < 0.1
+    assert not any("Runner._load" in repr(task) for task in asyncio.all_tasks())
+    async with timers_on(base, log):
+        await asyncio.sleep(1)
+
+    assert log.names == ["a"]
 
 
 async def test_a_process_that_fires_nothing_schedules_and_cancels_timers() -> None:
@@ -757,26 +876,6 @@ async def test_a_process_that_fires_nothing_follows_the_clock_of_the_store() -> 
         link.mode = ""
 
         assert site.statistics().store_errors == 1
-
-
-class ShortPages(MemoryStore):
-    """A store whose pages have at most three rows of a partition."""
-
-    async def page(self, cursors: Sequence[Cursor], until_us: int, limit: int) -> list[list[Row]]:
-        """Return fewer rows than asked for."""
-        return await super().page(cursors, until_us, min(limit, 3))
-
-
-async def test_a_page_may_be_short() -> None:
-    """Only an empty page is the end, because the payloads may be large."""
-    store, log = ShortPages(partitions=2), Log()
-    async with timers_on(store, log) as timers:
-        await timers.schedule_many(NewTimer(f"t{n}", "h", n * SECOND) for n in range(100))
-    async with timers_on(store, log) as timers:
-        await asyncio.sleep(101)
-
-        assert len(log.fires) == 100
-        assert timers.statistics().lateness.maximum < 1
 
 
 class SteppedStore(MemoryStore):
