@@ -145,7 +145,7 @@ def distributed(
 def window_row(columns: Sequence[Any]) -> Row:
     """Return a row for the window, whose payload is NULL if it is large."""
     *others, payload = columns
-    return Row(*others, UNREAD if payload is None else payload)
+    return Row._make([*others, UNREAD if payload is None else payload])
 
 
 def is_acknowledgement(settle: Settle) -> bool:
