@@ -13,6 +13,8 @@ from aiowheel.durable._recurrence import recurrence_from
 from aiowheel.errors import MissingExtraError, StoreVersionError
 
 MOST_PARTITIONS: Final = 1024
+#: A page of timers or dead letters ends with the row with which its payloads have so many bytes.
+PAGE_BYTES: Final = 2**22
 
 _NAMED: Final = (Put, Cancel)  # made once: `Put | Cancel` in a loop is a new object each time
 

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from aiowheel.durable._databases import (
+    PAGE_BYTES,
     batches_of,
     checked_tables,
     distributed,
@@ -706,6 +707,15 @@ def _end_of(prefix: str) -> str | None:
     return start[:-1] + chr(0xE000 if last == 0xD800 else last)  # no text has a surrogate
 
 
+# The first of the found rows, up to `PAGE_BYTES` of payloads, whose lengths are known without
+# reading them.
+_LIST: Final = (
+    "SELECT {columns} FROM (SELECT *, coalesce(sum(octet_length(payload)) OVER "
+    "(ORDER BY {key} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS earlier "
+    f"FROM ({{found}}) AS found) AS page WHERE earlier < {PAGE_BYTES} ORDER BY {{key}}"
+)
+
+
 async def rows(
     connection: Any,
     after: str = "",
@@ -715,7 +725,6 @@ async def rows(
     has_payloads: bool = True,
 ) -> list[Row]:
     """Return timers by name; without *has_payloads* an empty payload stands for each."""
-    columns = _ROW if has_payloads else _ROW_WITHOUT_PAYLOAD
     values: list[object] = [after, prefix, limit]
     bound = ""
     # In other encodings, the order of the bytes is not that of the code points.
@@ -724,17 +733,21 @@ async def rows(
         if end is not None:
             bound = "AND name < $4 "
             values.append(end)
-    records = await connection.fetch(
-        f"SELECT {columns} FROM aiowheel_timers WHERE name > $1 AND name >= $2 "
-        f"AND starts_with(name, $2) {bound}ORDER BY name LIMIT $3",
-        *values,
+    found = (
+        "SELECT * FROM aiowheel_timers WHERE name > $1 AND name >= $2 "
+        f"AND starts_with(name, $2) {bound}ORDER BY name LIMIT $3"
     )
-    return [Row(*record) for record in records]
+    if has_payloads:
+        query = _LIST.format(columns=_ROW, found=found, key="name")
+    else:
+        query = f"SELECT {_ROW_WITHOUT_PAYLOAD} FROM ({found}) AS found ORDER BY name"
+    return [Row(*record) for record in await connection.fetch(query, *values)]
 
 
 async def dead_letters(connection: Any, after: int, limit: int) -> list[DeadLetter]:
     """Return dead letters by id."""
-    query = f"SELECT {_DEAD} FROM aiowheel_dead WHERE id > $1 ORDER BY id LIMIT $2"
+    found = "SELECT * FROM aiowheel_dead WHERE id > $1 ORDER BY id LIMIT $2"
+    query = _LIST.format(columns=_DEAD, found=found, key="id")
     return [DeadLetter(*record) for record in await connection.fetch(query, after, limit)]
 
 

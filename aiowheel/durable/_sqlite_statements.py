@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from itertools import chain, takewhile
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aiowheel.durable._databases import (
+    PAGE_BYTES,
     batches_of,
     checked_tables,
     distributed,
@@ -44,6 +45,8 @@ from aiowheel.durable._operations import (
     second_name,
 )
 from aiowheel.errors import StoreError, TimerExistsError
+
+T = TypeVar("T")
 
 VERSION: Final = 1
 
@@ -580,20 +583,33 @@ def rows(connection: sqlite3.Connection, after: str, prefix: str, limit: int) ->
     """Return timers by name."""
     # The plus makes SQLite begin at the first bound instead of at *after*, which may be "".
     query = (
-        f"SELECT substr(name, 1, ?) = ?, {_ROW} FROM aiowheel_timers "
+        f"SELECT substr(name, 1, ?) = ?, length(payload), {_ROW} FROM aiowheel_timers "
         "WHERE name >= max(?, ?) AND +name > ? ORDER BY name LIMIT ?"
     )
     # The names with the prefix follow each other in each encoding of the file, so that the first
     # other name ends the search. The cursor is closed at once, because it is a reader.
     values = (len(prefix), prefix, after, prefix, after, limit)
     with closing(connection.execute(query, values)) as found:
-        return [Row(*row) for _, *row in takewhile(itemgetter(0), found)]
+        return _page_of((size, Row(*row)) for _, size, *row in takewhile(itemgetter(0), found))
 
 
 def dead_letters(connection: sqlite3.Connection, after: int, limit: int) -> list[DeadLetter]:
     """Return dead letters by id."""
-    query = f"SELECT {_DEAD} FROM aiowheel_dead WHERE id > ? ORDER BY id LIMIT ?"
-    return [DeadLetter(*row) for row in connection.execute(query, (after, limit)).fetchall()]
+    query = f"SELECT length(payload), {_DEAD} FROM aiowheel_dead WHERE id > ? ORDER BY id LIMIT ?"
+    with closing(connection.execute(query, (after, limit))) as found:
+        return _page_of((size, DeadLetter(*row)) for size, *row in found)
+
+
+def _page_of(rows: Iterable[tuple[int, T]]) -> list[T]:
+    """Return the first rows, whose sizes are those of their payloads, up to `PAGE_BYTES`."""
+    page: list[T] = []
+    left = PAGE_BYTES
+    for size, row in rows:
+        page.append(row)
+        left -= size
+        if left <= 0:
+            break
+    return page
 
 
 def summary(connection: sqlite3.Connection, now_us: int) -> Summary:

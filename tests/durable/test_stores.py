@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from aiowheel.durable import MemoryStore, SQLiteStore, Store
-from aiowheel.durable._operations import LARGE_PAYLOAD, UNREAD, Cursor, Put
+from aiowheel.durable._databases import PAGE_BYTES
+from aiowheel.durable._operations import (
+    LARGE_PAYLOAD,
+    UNREAD,
+    Cursor,
+    DeadLetter,
+    Placed,
+    Put,
+    Row,
+    Settle,
+)
 from aiowheel.durable.testing import StoreContract
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
@@ -49,6 +59,39 @@ class OnDisk(StoreContract):
         assert changed[100_000] is UNREAD
         assert found is not None
         assert found.payload == bytes(100_000)
+
+    async def test_lists_end_early_if_payloads_are_large(self) -> None:
+        """Lists of timers and of dead letters are read in parts, each with at least one row."""
+        store = await self.make_store()
+        await store.open()
+        sizes = [PAGE_BYTES // 3, 0, PAGE_BYTES // 2, 2 * PAGE_BYTES, 1, PAGE_BYTES, 5]
+        names = [f"t{number}" for number in range(len(sizes))]
+        puts = [Put(name, "h", 0, bytes(size)) for name, size in zip(names, sizes, strict=True)]
+        placed = [await store.commit("me", [put]) for put in puts]
+        lists = await all_rows(store)
+        epochs = (await store.renew("me", lease_us=10**9, horizon_us=0)).epochs
+        for (each,) in placed:
+            assert isinstance(each, Placed)
+            id_, name, part = each.row.id, each.row.name, each.row.part
+            settle = Settle(id_, name, 1, part, epochs[part], None, 2, error="x", attempts=1)
+            assert await store.commit("me", [settle]) == ["done"]
+        letters: list[list[DeadLetter]] = []
+        while page := await store.dead_letters(after=letters[-1][-1].id if letters else 0):
+            letters.append(page)
+        await store.close()
+
+        for pages in (lists, letters):
+            assert [[len(row.payload) for row in page] for page in pages] == [
+                *(sizes[:4], sizes[4:6], sizes[6:])
+            ]
+
+
+async def all_rows(store: Store) -> list[list[Row]]:
+    """Return the pages of all timers."""
+    pages: list[list[Row]] = []
+    while page := await store.rows(after=pages[-1][-1].name if pages else ""):
+        pages.append(page)
+    return pages
 
 
 class TestSQLiteStore(OnDisk):
