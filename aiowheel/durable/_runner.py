@@ -219,7 +219,7 @@ class Runner:
                 continue
             if entry.row is not row:
                 return  # a commit has changed the timer
-            if found is None or found._replace(payload=UNREAD) != row:
+            if found is None or _version(found) != _version(row):
                 self.window.forget(row.id)  # another process has changed it, and left a note
                 return
             entry.row = found
@@ -466,6 +466,10 @@ class Runner:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _version(row: Row) -> tuple[int, int, int]:
+    return row.id, row.gen, row.attempt
 
 
 def _log_failure(event: str, fire: Fire, **attempts: int) -> None:
