@@ -113,7 +113,7 @@ async def test_the_first_statement_of_a_transaction_waits_for_another_writer(pat
             if not statement.startswith(("PRAGMA", "SELECT")):
                 begins_to_write.set()
 
-        connection = sqlite3.connect(path, isolation_level=None)
+        connection = sqlite3.connect(path, timeout=60, isolation_level=None)
         connection.execute("BEGIN")
         connection.set_trace_callback(trace)
         committing = threading.Thread(target=commit)
