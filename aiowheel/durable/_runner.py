@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
@@ -16,7 +17,15 @@ from aiowheel._units import FOREVER
 from aiowheel.durable._committer import Committer
 from aiowheel.durable._fire import Fire
 from aiowheel.durable._lagging_clock import LaggingClock
-from aiowheel.durable._operations import UNREAD, Result, Row, Settle, made, settled_row
+from aiowheel.durable._operations import (
+    LARGE_PAYLOAD,
+    UNREAD,
+    Result,
+    Row,
+    Settle,
+    made,
+    settled_row,
+)
 from aiowheel.durable._recurrence import recurrence_from
 from aiowheel.durable._retry import Retry
 from aiowheel.durable._statistics import Counts
@@ -175,6 +184,8 @@ class Runner:
             if held is None:
                 continue
             if held.draining:
+                if len(row.payload) > LARGE_PAYLOAD:
+                    entry.row = row._replace(payload=UNREAD)  # it may wait for long
                 parked.append(entry)
                 continue
             if row.payload is UNREAD:
@@ -199,6 +210,7 @@ class Runner:
             and len(self._loads) < _LOADS
             and len(self.unsettled) + len(self._loads) < self._max_in_flight
             and not self.closing
+            and self.valid()
         ):
             task = asyncio.get_running_loop().create_task(self._load(self._unread.popleft()))
             self._loads.add(task)
@@ -206,29 +218,38 @@ class Runner:
 
     async def _load(self, entry: Entry) -> None:
         """Read the payload of an entry that is due; it stays in memory until its fire begins."""
-        while (row := entry.row) is not None:
-            try:
-                found = await self._store.get(row.name)
-            except StoreError as error:
-                self._counts.store_errors += 1
-                emit("aiowheel.durable_store_error", call="get", error=repr(error))
-                try:
-                    await self._timer.sleep(_PAUSE_AFTER_ERROR)
-                except TimerClosedError:
-                    return
-                continue
-            if entry.row is not row:
-                return  # a commit has changed the timer
-            if found is None or _version(found) != _version(row):
-                self.window.forget(row.id)  # another process has changed it, and left a note
-                return
-            entry.row = found
-            self.ready.appendleft(entry)
+        row = entry.row
+        if row is None:
             return
+        try:
+            found = await self._store.get(row.name)
+        except StoreError as error:
+            self._counts.store_errors += 1
+            emit("aiowheel.durable_store_error", call="get", error=repr(error))
+            self._load_later(entry)
+            return
+        except BaseException:  # cancelled, for example
+            self._load_later(entry)
+            raise
+        if entry.row is not row:
+            return  # a commit has changed the timer
+        if found is None or _version(found) != _version(row):
+            self.window.forget(row.id)  # another process has changed it, and left a note
+            return
+        entry.row = found
+        self.ready.appendleft(entry)
+
+    def _load_later(self, entry: Entry) -> None:
+        with suppress(TimerClosedError):  # without a timer, nothing fires
+            self._timer.call_later(_PAUSE_AFTER_ERROR, self._load_again, entry)
+
+    def _load_again(self, entry: Entry) -> None:
+        self._unread.append(entry)
+        self._load_some()
 
     def _on_loaded(self, task: asyncio.Task[None]) -> None:
         self._loads.discard(task)
-        if not task.cancelled() and not self._timer.closed:
+        if not self._timer.closed:
             self.resume()
 
     def _begin(self, row: Row, epoch: int, now_us: int) -> None:

@@ -556,8 +556,9 @@ CHECKED: Final = f"SELECT {_ROW.replace('payload', _KIND)} FROM aiowheel_timers"
 # The whole page is one row of text, for the reason given at `_SIZES`.
 _PAGE: Final = (
     "SELECT json_group_array(json_array(id, name, handler, part, due_us, gen, attempt, recurrence, "
-    f"first_due_us, fire_id, CASE WHEN length(payload) <= {LARGE_PAYLOAD} THEN hex(payload) END)) "
-    "FROM (SELECT * FROM aiowheel_timers WHERE part = ? "
+    "first_due_us, fire_id, small)) FROM (SELECT *, "  # inside, because `*` does not read payloads
+    f"CASE WHEN length(payload) <= {LARGE_PAYLOAD} THEN hex(payload) END AS small "
+    "FROM aiowheel_timers WHERE part = ? "
     "AND (due_us, id) > (?, ?) AND due_us <= ? ORDER BY due_us, id LIMIT ?)"
 )
 

@@ -772,6 +772,41 @@ async def test_a_payload_is_read_again_after_an_error() -> None:
         assert timers.statistics().store_errors > 3
 
 
+class Partial(Link):
+    """A connection on which `get` fails for names that begin with "bad"."""
+
+    async def get(self, name: str) -> Row | None:
+        """Return the timer."""
+        if name.startswith("bad"):
+            raise StoreError("too large for this connection")
+        return await super().get(name)
+
+
+async def test_payloads_that_cannot_be_read_delay_no_others() -> None:
+    """Between two attempts, other payloads are read."""
+    log = Log()
+    async with timers_on(Partial(MemoryStore()), log) as timers:
+        for name in ("bad1", "bad2", "bad3", "bad4", "bad5", "good"):
+            await timers.schedule(name, "h", due=SECOND, payload=large(name))
+        await asyncio.sleep(2)
+
+        assert log.names == ["good"]
+        assert timers.statistics().ready == 5
+
+
+async def test_a_read_that_was_cancelled_is_repeated() -> None:
+    """`asyncio.run` cancels all tasks at its end, and handlers may still run for a while."""
+    log = Log()
+    async with timers_on(Reluctant(MemoryStore()), log) as timers:
+        await timers.schedule("a", "h", due=SECOND, payload=large("a"))
+        await asyncio.sleep(1.5)
+        (read,) = (task for task in asyncio.all_tasks() if "Runner._load" in repr(task))
+        read.cancel()
+        await asyncio.sleep(2)
+
+        assert log.names == ["a"]
+
+
 @pytest.mark.parametrize("change", ["cancel", "reschedule", "replace", "keep"])
 @pytest.mark.parametrize("by", ["itself", "another process"])
 async def test_a_timer_may_change_while_its_payload_is_read(change: str, by: str) -> None:
