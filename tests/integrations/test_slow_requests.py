@@ -386,6 +386,7 @@ async def test_calls_after_the_disconnect_let_other_tasks_run(ask: Ask, call: st
     async def app(_: Scope, receive: Receive, send: Send) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
+        await receive()  # answers at once, see the next test
         for turn in range(3):
             asyncio.get_running_loop().call_soon(turns.append, turn)
             if call == "receive":
@@ -398,6 +399,21 @@ async def test_calls_after_the_disconnect_let_other_tasks_run(ask: Ask, call: st
     await ask(SlowRequestMiddleware(app, total=30)).task
 
     assert turns == [0, 1, 2, 3]
+
+
+async def test_starlettes_look_at_the_connection_finds_the_disconnect(ask: Ask) -> None:
+    """`is_disconnected` calls `receive` in a scope that is cancelled already."""
+    looks: list[bool] = []
+
+    async def app(scope: Scope, receive: Receive, _: Send) -> None:
+        request = Request(scope, receive)
+        await request.body()
+        await receive()
+        looks.extend([await request.is_disconnected() for _ in range(2)])
+
+    await ask(SlowRequestMiddleware(app, total=30)).task
+
+    assert looks == [True, True]
 
 
 async def test_the_client_does_not_wait_for_the_end_of_the_application(

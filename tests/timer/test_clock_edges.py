@@ -246,6 +246,17 @@ def test_a_timer_an_hour_away_does_not_wake_the_loop_early(
 
 
 @pytest.mark.virtual_time
+async def test_a_cancelled_deadline_wakes_the_driver_only_if_its_alarm_was_set_for_it() -> None:
+    """Cancelling does not move the alarm: that would cost more than the wake-up."""
+    async with Timer() as timer:
+        handles = [timer.call_later(delay, int) for delay in (1.0, 2.0, 3.0)]
+        for handle in handles:
+            handle.cancel()
+        await asyncio.sleep(10)
+        assert timer.statistics().wakeups == 1
+
+
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("way", ["timeout", "timeout_at", "reschedule"])
 async def test_a_block_whose_deadline_is_now_expires_before_later_callbacks(way: str) -> None:
     """The deadline equals the clock's time to the nanosecond."""
