@@ -101,6 +101,7 @@ class Runner:
         self.ready: deque[Entry] = deque()
         self._unread: deque[Entry] = deque()  # due, but their payloads are in the store
         self._loads: set[asyncio.Task[None]] = set()
+        self._loaded: deque[Entry] = deque()  # due, with their payloads; few at a time
         self.unsettled: dict[tuple[int, int], Fire] = {}
         self._busy: dict[int, int] = {}  # unsettled fires by partition
         # A dict, because its order makes a simulation repeatable.
@@ -131,7 +132,7 @@ class Runner:
 
     def resume(self) -> None:
         """Continue with the due entries, after a fire has ended or a lease was renewed."""
-        if self.ready and not self._pumping:
+        if (self.ready or self._loaded) and not self._pumping:
             self._pumping = True
             asyncio.get_running_loop().call_soon(self._pump_slice)
         if self._unread:
@@ -173,10 +174,14 @@ class Runner:
         begun = 0
         is_over = False
         until = self._timer.time() + _SLICE_SECONDS
-        while self.ready and not is_over and len(self.unsettled) < self._max_in_flight:
+        while (
+            (self.ready or self._loaded)
+            and not is_over
+            and len(self.unsettled) < self._max_in_flight
+        ):
             if self.closing or self._timer.closed or not self.valid():
                 break  # the next renewal resumes
-            entry = self.ready.popleft()
+            entry = (self._loaded or self.ready).popleft()
             row = entry.row
             if row is None:
                 continue
@@ -208,7 +213,7 @@ class Runner:
         while (
             self._unread
             and len(self._loads) < _LOADS
-            and len(self.unsettled) + len(self._loads) < self._max_in_flight
+            and len(self.unsettled) + len(self._loads) + len(self._loaded) < self._max_in_flight
             and not self.closing
             and self.valid()
         ):
@@ -237,7 +242,7 @@ class Runner:
             self.window.forget(row.id)  # another process has changed it, and left a note
             return
         entry.row = found
-        self.ready.appendleft(entry)
+        self._loaded.append(entry)
 
     def _load_later(self, entry: Entry) -> None:
         with suppress(TimerClosedError):  # without a timer, nothing fires
@@ -249,8 +254,11 @@ class Runner:
 
     def _on_loaded(self, task: asyncio.Task[None]) -> None:
         self._loads.discard(task)
-        if not self._timer.closed:
-            self.resume()
+        if self._timer.closed:
+            return
+        self.resume()
+        if self.has_room():
+            self.window.wake()
 
     def _begin(self, row: Row, epoch: int, now_us: int) -> None:
         due_us = row.due_us if row.first_due_us is None else row.first_due_us
@@ -466,7 +474,7 @@ class Runner:
     def due(self) -> int:
         """Return the number of timers that are due and have not begun to fire; from any thread."""
         # Another thread must not iterate over a deque, which the loop changes.
-        waiting = [*self.ready.copy(), *self._unread.copy()]
+        waiting = [*self.ready.copy(), *self._unread.copy(), *self._loaded.copy()]
         return sum(entry.row is not None for entry in waiting) + len(self._loads)
 
     def begun(self, row_id: int, gen: int) -> bool:

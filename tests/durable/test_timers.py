@@ -794,6 +794,28 @@ async def test_payloads_that_cannot_be_read_delay_no_others() -> None:
         assert timers.statistics().ready == 5
 
 
+async def test_cancelled_timers_with_large_payloads_make_room_for_a_page() -> None:
+    """They were due, but were never read: nothing else would have the next page read."""
+    store, log, may_end = MemoryStore(partitions=1), Log(), asyncio.Event()
+
+    async def handle(fire: Fire) -> None:
+        log(fire)
+        await may_end.wait()
+
+    names = [f"t{number:04}" for number in range(1010)]
+    async with DurableTimers(store, fires=False) as site:
+        await site.schedule_many(NewTimer(name, "h", SECOND, large(name)) for name in names)
+        await asyncio.sleep(5)
+    async with timers_on(store, handle, lease=3000, max_in_flight=10) as timers:
+        await asyncio.sleep(1)
+        for name in names[:1000]:
+            await timers.cancel(name)
+        may_end.set()
+        await asyncio.sleep(10)
+
+        assert log.names[10:] == names[1000:]
+
+
 async def test_a_read_that_was_cancelled_is_repeated() -> None:
     """`asyncio.run` cancels all tasks at its end, and handlers may still run for a while."""
     log = Log()
