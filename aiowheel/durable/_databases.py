@@ -13,7 +13,7 @@ from aiowheel.durable._recurrence import recurrence_from
 from aiowheel.errors import MissingExtraError, StoreVersionError
 
 MOST_PARTITIONS: Final = 1024
-#: A page of timers or dead letters ends with the row with which its payloads have so many bytes.
+#: A list of timers or dead letters ends once its payloads have so many bytes.
 PAGE_BYTES: Final = 2**22
 
 _NAMED: Final = (Put, Cancel)  # made once: `Put | Cancel` in a loop is a new object each time
@@ -145,7 +145,7 @@ def distributed(
 
 
 def window_row(columns: Sequence[Any]) -> Row:
-    """Return a row for the window, whose payload is NULL if it is large."""
+    """Return a row for the window; in *columns*, NULL stands for a large payload."""
     *others, payload = columns
     return Row._make([*others, UNREAD if payload is None else payload])
 

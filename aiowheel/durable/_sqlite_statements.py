@@ -554,12 +554,13 @@ _KIND: Final = "CASE typeof(payload) WHEN 'blob' THEN x'' ELSE substr(payload, 1
 CHECKED: Final = f"SELECT {_ROW.replace('payload', _KIND)} FROM aiowheel_timers"
 
 # The whole page is one row of text, for the reason given at `_SIZES`.
+# The inner SELECT would read every payload if it returned that column.
+_SMALL: Final = _ROW.replace(
+    "payload", f"CASE WHEN length(payload) <= {LARGE_PAYLOAD} THEN hex(payload) END AS payload"
+)
 _PAGE: Final = (
-    "SELECT json_group_array(json_array(id, name, handler, part, due_us, gen, attempt, recurrence, "
-    "first_due_us, fire_id, small)) FROM (SELECT *, "  # inside, because `*` does not read payloads
-    f"CASE WHEN length(payload) <= {LARGE_PAYLOAD} THEN hex(payload) END AS small "
-    "FROM aiowheel_timers WHERE part = ? "
-    "AND (due_us, id) > (?, ?) AND due_us <= ? ORDER BY due_us, id LIMIT ?)"
+    f"SELECT json_group_array(json_array({_ROW})) FROM (SELECT {_SMALL} FROM aiowheel_timers "
+    "WHERE part = ? AND (due_us, id) > (?, ?) AND due_us <= ? ORDER BY due_us, id LIMIT ?)"
 )
 
 
@@ -602,7 +603,7 @@ def dead_letters(connection: sqlite3.Connection, after: int, limit: int) -> list
 
 
 def _page_of(rows: Iterable[tuple[int, T]]) -> list[T]:
-    """Return the first rows, whose sizes are those of their payloads, up to `PAGE_BYTES`."""
+    """Return the first rows, up to `PAGE_BYTES` of payloads; each comes with its payload's size."""
     page: list[T] = []
     left = PAGE_BYTES
     for size, row in rows:

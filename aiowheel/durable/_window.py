@@ -2,7 +2,7 @@
 
 A partition is read in pages by (due, id), up to its cursor. Every timer of the partition at or
 before the cursor is in memory or has begun to fire, unless a later commit has changed it. Large
-payloads are not in memory.
+payloads are not in memory before their timers are due.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class Window:
                     await self._read_page()
                     self._page = min(2 * self._page, PAGE)
                 except StoreError as error:
-                    # The payloads of a page may be too much for the store or the network.
+                    # A page may be too much for a slow network.
                     self._page = max(self._page // 4, 1)
                     self._counts.store_errors += 1
                     emit("aiowheel.durable_store_error", call="page", error=repr(error))

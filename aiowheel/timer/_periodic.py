@@ -162,9 +162,16 @@ class Periodic(TimerTask):
             if hasattr(result, "__await__"):
                 self._tasks.start(self, cast("Awaitable[object]", result), context)
                 awaited = True
+        except BaseException:
+            self._context = context  # the function may have cancelled the calls
+            raise
         finally:
             if not awaited:
                 self.arm()
+
+    def forget(self) -> None:
+        if self._stopped:
+            self._context = None
 
     def ended(self, error: BaseException | None) -> None:
         """Continue the schedule after the coroutine of a tick has ended."""

@@ -25,12 +25,13 @@ from aiowheel.durable import (
     TimerExistsError,
 )
 from aiowheel.durable import _sqlite_statements as statements
-from aiowheel.durable._operations import Placed, Put, part_of
+from aiowheel.durable._operations import Cursor, Placed, Put, part_of
 
 from .links import Fired, refuse_a_second_use, share_and_take_over, until
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 
+IO = Path("/proc/self/io")
 NOW = timedelta(0)
 FAR = timedelta(days=1)
 
@@ -80,6 +81,26 @@ async def test_a_timer_of_a_transaction_exists_if_the_transaction_commits(path: 
 
         assert fired.names == ["kept"]
         assert await timers.get("lost") is None
+
+
+@pytest.mark.skipif(not IO.exists(), reason="only Linux counts the bytes that a process reads")
+async def test_a_page_does_not_read_large_payloads(path: Path) -> None:
+    """SQLite reads a column from the file only if a statement needs it."""
+    store = SQLiteStore(path, partitions=1)
+    await store.open()
+    await store.commit("me", [Put(f"t{n}", "h", 0, bytes(2**20)) for n in range(50)])
+    before = bytes_read()
+    (page,) = await store.page([Cursor(0, -1, 0)], 0, 1000)
+    read = bytes_read() - before
+    await store.close()
+
+    assert len(page) == 50
+    assert read < 2**20
+
+
+def bytes_read() -> int:
+    """Return the bytes that this process has read, from files and the page cache."""
+    return int(IO.read_text("ascii").split()[1])
 
 
 async def test_a_long_page_does_not_delay_the_changes(path: Path) -> None:

@@ -193,6 +193,29 @@ async def test_the_exception_handler_finds_the_context_of_the_call(call: str) ->
         assert handle.get_context() is None
 
 
+@pytest.mark.virtual_time
+async def test_calls_that_end_themselves_are_reported_in_their_context() -> None:
+    """The function cancels its calls, and then fails."""
+    found: list[object] = []
+
+    def handle_error(_: asyncio.AbstractEventLoop, report: dict[str, Any]) -> None:
+        found.append(report["handle"].get_context()[REQUEST])
+
+    def fail() -> None:
+        handle.cancel()
+        raise ZeroDivisionError
+
+    asyncio.get_running_loop().set_exception_handler(handle_error)
+    async with Timer() as timer:
+        token = REQUEST.set("request 7")
+        handle = timer.every(1, fail)
+        REQUEST.reset(token)
+        await asyncio.sleep(2)
+
+        assert found == ["request 7"]
+        assert handle.get_context() is None
+
+
 def test_a_callback_that_ends_the_program_releases_its_context() -> None:
     """The handle, which is kept, would otherwise keep the context alive."""
 

@@ -169,15 +169,15 @@ def _check_offsets(folder: Path) -> None:
     Raises:
         BadInputError: A file is not whole.
     """
-    files = [file for file in folder.glob("[0-9]*") if file.name.isdigit()]
+    files = [file for file in folder.glob("[0-9]*") if file.name.isdecimal()]
     sources = 1
     for file in sorted(files, key=lambda file: int(file.name))[-2:]:
         try:
-            version, *lines = file.read_text(encoding="utf-8").split("\n")
+            version, *lines = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
             if version.startswith("v") and version not in {"v", "v1"}:
                 continue  # a format that this release does not know
             for line in lines:
-                if line != "-":
+                if line not in {"", "-"}:
                     json.loads(line)
         except ValueError as error:
             raise _damaged(file) from error
