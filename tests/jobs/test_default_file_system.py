@@ -153,8 +153,9 @@ def test_a_stream_with_a_distant_checkpoint_writes_local_files(
     """Spark alone then writes the folders of the micro-batches."""
     place = parse_uri(str(folder / "out"))
     assert isinstance(place, Folder)
+    checkpoint = Folder(str(folder / "checkpoint"), "file")
 
-    written = HadoopFolders(spark, place, is_new=True).write(spark.range(3), 0)
+    written = HadoopFolders(spark, place, checkpoint).write(spark.range(3), 0)
 
     found = read_whole_folders(spark, place, pa.schema({"id": pa.int64()}))
     assert (written, found.count()) == (3, 3)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from aiowheel.jobs.spark.sinks import BatchFolders
+    from aiowheel.jobs.spark.uris import Folder
 
 pytestmark = [pytest.mark.one_build, pytest.mark.spark, pytest.mark.slow]
 
@@ -258,10 +259,9 @@ def test_days_on_an_object_store(spark: "SparkSession", tmp_path: Path) -> None:
     """The file `_SUCCESS` is that of all days of a batch, and a complete batch stays."""
     from aiowheel.jobs.spark.hadoop import HadoopFolders, read_whole_folders
     from aiowheel.jobs.spark.layout import RowTime
-    from aiowheel.jobs.spark.uris import Folder
 
-    folder = Folder(f"file://{tmp_path}/out", "file")
-    sink = HadoopFolders(spark, folder, is_new=True, time=RowTime("n", Unit.S))
+    folder = a_folder(tmp_path / "out")
+    sink = HadoopFolders(spark, folder, a_folder(tmp_path / "checkpoint"), RowTime("n", Unit.S))
     rows = numbers(spark, 2, 1, DAY + 1, DAY).repartition(4)
     assert sink.write(rows, 3) == 4
     (tmp_path / "out" / "batch_id=000003" / "_SUCCESS").unlink()
@@ -277,3 +277,85 @@ def test_days_on_an_object_store(spark: "SparkSession", tmp_path: Path) -> None:
     whole = read_whole_folders(spark, folder, SCHEMA)
     assert whole.columns == ["n"]
     assert whole.count() == 4
+
+
+def a_folder(path: Path) -> "Folder":
+    """Return a folder for Hadoop, which treats a disk as it treats an object store."""
+    from aiowheel.jobs.spark.uris import Folder
+
+    return Folder(f"file://{path}", "file")
+
+
+def test_two_streams_do_not_share_a_folder_on_an_object_store(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """The second one would take the batches of the first one for its own, and lose its rows."""
+    from aiowheel.jobs.spark.hadoop import HadoopFolders, read_whole_folders
+
+    out = a_folder(tmp_path / "out")
+    first, second = (a_folder(begun(tmp_path / name, name)) for name in ("a", "b"))
+    sinks = [HadoopFolders(spark, out, checkpoint) for checkpoint in (first, second)]
+    sinks[0].write(numbers(spark), 0)
+
+    with pytest.raises(BadInputError, match=r"out: holds the batches of another .* of \S+/b$"):
+        sinks[1].write(numbers(spark, 1), 0)
+    with pytest.raises(BadInputError, match=r"out: holds the batches of another .* of \S+/b$"):
+        HadoopFolders(spark, out, second)
+    HadoopFolders(spark, out, first).write(numbers(spark, 2), 1)
+    assert [row.n for row in read_whole_folders(spark, out, SCHEMA).collect()] == [2]
+    assert (tmp_path / "out" / "_aiowheel_stream").read_text() == "a"
+
+
+def test_two_streams_that_claim_a_folder_at_once(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one has seen no owner yet; the file of the first one is not overwritten."""
+    from aiowheel.jobs.spark import hadoop
+
+    out = a_folder(tmp_path / "out")
+    first, second = (
+        hadoop.HadoopFolders(spark, out, a_folder(begun(tmp_path / name, name))) for name in "ab"
+    )
+    write_text = hadoop._write_text
+
+    def write_second(*arguments: Any, **named: Any) -> None:
+        monkeypatch.setattr(hadoop, "_write_text", write_text)
+        first.write(numbers(spark, 1), 0)
+        write_text(*arguments, **named)
+
+    monkeypatch.setattr(hadoop, "_write_text", write_second)
+
+    with pytest.raises(BadInputError, match="holds the batches of another stream"):
+        second.write(numbers(spark, 2), 0)
+
+    assert (tmp_path / "out" / "_aiowheel_stream").read_text() == "a"
+
+
+@pytest.mark.parametrize("owner", [None, ""], ids=["earlier release", "crash"])
+def test_a_stream_claims_its_folder_on_an_object_store(
+    spark: "SparkSession", tmp_path: Path, owner: str | None
+) -> None:
+    """An earlier release wrote no owner; a crash on HDFS can leave an empty file."""
+    from aiowheel.jobs.spark.hadoop import HadoopFolders
+
+    (tmp_path / "out" / "batch_id=000000").mkdir(parents=True)
+    if owner is not None:
+        (tmp_path / "out" / "_aiowheel_stream").write_text(owner)
+    out, checkpoint = a_folder(tmp_path / "out"), a_folder(begun(tmp_path / "a", "a"))
+
+    HadoopFolders(spark, out, checkpoint).write(numbers(spark, 1), 1)
+
+    assert (tmp_path / "out" / "_aiowheel_stream").read_text() == "a"
+
+
+@pytest.mark.parametrize("name", ["batch_id=000000", "part-0.parquet"])
+def test_a_new_stream_does_not_add_to_rows_on_an_object_store(
+    spark: "SparkSession", tmp_path: Path, name: str
+) -> None:
+    """Without an owner, the folder is that of an earlier release or of a batch."""
+    from aiowheel.jobs.spark.hadoop import HadoopFolders
+
+    (tmp_path / "out" / name).mkdir(parents=True)
+
+    with pytest.raises(BadInputError, match="holds the batches of another stream"):
+        HadoopFolders(spark, a_folder(tmp_path / "out"), a_folder(tmp_path / "checkpoint"))

@@ -5,6 +5,9 @@ store cannot rename a folder atomically, so Spark writes the folder in place and
 file `_SUCCESS`, a single object: a folder with it is complete. Readers must ignore incomplete
 folders; `read_whole_folders` does. A repeated micro-batch keeps a complete folder and replaces an
 incomplete one.
+
+Hadoop can create a file without overwriting one. On HDFS this is atomic; S3A asks the store first
+and then writes, unless it uses conditional writes.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
 from aiowheel._outputs import BATCH_PREFIX
-from aiowheel.errors import BadInputError
 from aiowheel.jobs.spark.layout import RowTime, in_few_parts, write_files
+from aiowheel.jobs.spark.sinks import OWNER, another_stream, stream_id
 from aiowheel.jobs.spark.uris import Folder
 from aiowheel.jobs.spark.values import ddl
 
@@ -32,24 +36,32 @@ class HadoopFolders:
     Args:
         spark: The session.
         folder: The parent folder; created if missing.
-        is_new: Whether the stream is new: its checkpoint does not exist yet.
+        checkpoint: The checkpoint of the stream; each checkpoint has its own folder.
         time: The time of the rows; None for rows without one.
 
+    The first batch of a stream writes the stream's id to the folder.
+
     Raises:
-        BadInputError: The folder holds batches although the stream is new: its numbers would start
-            at 0 and collide with the batches of another stream.
+        BadInputError: The folder has the id of another stream; or the checkpoint is new, and the
+            folder holds batches or another table. Both streams would number their batches from 0,
+            and each would take those of the other one for its own.
     """
 
     def __init__(
-        self, spark: SparkSession, folder: Folder, *, is_new: bool, time: RowTime | None = None
+        self, spark: SparkSession, folder: Folder, checkpoint: Folder, time: RowTime | None = None
     ) -> None:
         self.folder = folder
+        self._checkpoint = checkpoint
         self._time = time
-        if is_new and _batches(spark, folder):
-            raise BadInputError(
-                f"{folder.path}: holds the batches of another stream: choose another folder, or "
-                "the checkpoint that goes with it"
-            )
+        self._is_claimed = False
+        owner = self._owner(spark)
+        if owner:
+            is_taken = owner != self._stream(spark)
+        else:
+            is_new = not exists(spark, f"{checkpoint.for_spark}/commits")
+            is_taken = is_new and _holds_rows(spark, folder)
+        if is_taken:
+            raise another_stream(folder.path, checkpoint.path)
 
     def write(self, frame: DataFrame, batch_id: int) -> int:
         """Write the rows of *frame* to the folder of *batch_id*, unless that is complete already.
@@ -57,14 +69,47 @@ class HadoopFolders:
         Returns:
             The number of these rows.
 
+        Raises:
+            BadInputError: Another stream has begun to write to the folder meanwhile.
+
         Cost: one action on *frame*.
         """
+        self._claim(frame.sparkSession)
         path = f"{self.folder.for_spark}/{BATCH_PREFIX}{batch_id:06d}"
         if exists(frame.sparkSession, f"{path}/{_WHOLE}"):
             return frame.count()  # a stateful query must process every batch, written or not
         place = Folder(path, self.folder.scheme)
         with in_few_parts(frame, self._time) as (rows, by):
             return replace_files(rows, place, by)
+
+    def _claim(self, spark: SparkSession) -> None:
+        if self._is_claimed or (stream := self._stream(spark)) is None:
+            return
+        owner = self._owner(spark)
+        if not owner:
+            try:
+                # A crash on HDFS can leave the file without its text, which belongs to no stream.
+                _write_text(spark, self._owner_file, stream, overwrite=owner is not None)
+                owner = stream
+            except Py4JJavaError:
+                owner = self._owner(spark)  # another stream may have created the file meanwhile
+                if not owner:
+                    raise
+        if owner != stream:
+            raise another_stream(self.folder.path, self._checkpoint.path)
+        self._is_claimed = True
+
+    @property
+    def _owner_file(self) -> str:
+        return f"{self.folder.for_spark}/{OWNER}"
+
+    def _owner(self, spark: SparkSession) -> str | None:
+        return _read_text(spark, self._owner_file)
+
+    def _stream(self, spark: SparkSession) -> str | None:
+        """Return the stream's id, which Spark stores in the checkpoint before the first batch."""
+        text = _read_text(spark, f"{self._checkpoint.for_spark}/metadata")
+        return None if text is None else stream_id(text)
 
 
 def replace_files(frame: DataFrame, folder: Folder, by: Sequence[str] = ()) -> int:
@@ -111,11 +156,40 @@ def exists(spark: SparkSession, path: str) -> bool:
 
 
 def _batches(spark: SparkSession, folder: Folder) -> list[str]:
+    names = [name for name in _names(spark, folder) if name.startswith(BATCH_PREFIX)]
+    return [f"{folder.for_spark}/{name}" for name in names]
+
+
+def _holds_rows(spark: SparkSession, folder: Folder) -> bool:
+    names = _names(spark, folder)
+    return any(name.startswith(BATCH_PREFIX) or name.endswith(".parquet") for name in names)
+
+
+def _names(spark: SparkSession, folder: Folder) -> list[str]:
     system, path = _file_system(spark, folder.for_spark)
     if not system.exists(path):
         return []
-    names = [status.getPath().getName() for status in system.listStatus(path)]
-    return [f"{folder.for_spark}/{name}" for name in sorted(names) if name.startswith(BATCH_PREFIX)]
+    return sorted(str(status.getPath().getName()) for status in system.listStatus(path))
+
+
+def _read_text(spark: SparkSession, path: str) -> str | None:
+    system, hadoop_path = _file_system(spark, path)
+    if not system.exists(hadoop_path):
+        return None
+    file = system.open(hadoop_path)
+    try:
+        return bytes(file.readAllBytes()).decode()
+    finally:
+        file.close()
+
+
+def _write_text(spark: SparkSession, path: str, text: str, *, overwrite: bool) -> None:
+    system, hadoop_path = _file_system(spark, path)
+    file = system.create(hadoop_path, overwrite)
+    try:
+        file.write(text.encode())
+    finally:
+        file.close()
 
 
 def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:

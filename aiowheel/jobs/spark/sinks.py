@@ -57,7 +57,7 @@ class BatchFolders:
         is_new = not (checkpoint / "commits").exists()
         is_taken = is_new and _holds_rows(folder) if owner is None else owner != self._stream()
         if is_taken:
-            raise self._refusal()
+            raise another_stream(self.folder, self._checkpoint)
 
     def write(self, frame: DataFrame, batch_id: int) -> int:
         """Write the rows of *frame* to the folder of *batch_id*, replacing its contents.
@@ -80,7 +80,7 @@ class BatchFolders:
             return
         owner = self._owner()
         if owner not in {None, stream}:
-            raise self._refusal()
+            raise another_stream(self.folder, self._checkpoint)
         if owner is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             with whole_file(self.folder / OWNER) as file:
@@ -96,15 +96,22 @@ class BatchFolders:
     def _stream(self) -> str | None:
         """Return the stream's id, which Spark stores in the checkpoint before the first batch."""
         try:
-            return str(json.loads((self._checkpoint / "metadata").read_text())["id"])
+            return stream_id((self._checkpoint / "metadata").read_text())
         except FileNotFoundError:
             return None
 
-    def _refusal(self) -> BadInputError:
-        return BadInputError(
-            f"{self.folder}: holds the batches of another stream: choose another folder, or the "
-            f"checkpoint that goes with it instead of {self._checkpoint}"
-        )
+
+def stream_id(metadata: str) -> str:
+    """Return the id of a stream from the text of the file `metadata` of its checkpoint."""
+    return str(json.loads(metadata)["id"])
+
+
+def another_stream(folder: str | Path, checkpoint: str | Path) -> BadInputError:
+    """Return the error for a *folder* that does not belong to the stream of *checkpoint*."""
+    return BadInputError(
+        f"{folder}: holds the batches of another stream: choose another folder, or the "
+        f"checkpoint that goes with it instead of {checkpoint}"
+    )
 
 
 def _holds_rows(folder: Path) -> bool:

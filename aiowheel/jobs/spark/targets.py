@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from aiowheel._outputs import check_table
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.spark.delta import DeltaAppends, replace_table
-from aiowheel.jobs.spark.hadoop import HadoopFolders, exists, replace_files
+from aiowheel.jobs.spark.hadoop import HadoopFolders, replace_files
 from aiowheel.jobs.spark.kafka import TopicRecords
 from aiowheel.jobs.spark.layout import RowTime
 from aiowheel.jobs.spark.sinks import BatchFolders, replace_folder
@@ -58,11 +58,7 @@ def open_sink(
         raise BadInputError(f"checkpoint must be a path or the URI of a folder, got {checkpoint!r}")
     if place.local is not None and folder.local is not None:
         return BatchFolders(place.local, folder.local, time)
-    if folder.local is not None:
-        has_begun = (folder.local / "commits").exists()
-    else:
-        has_begun = exists(spark, f"{folder.path}/commits")
-    return HadoopFolders(spark, place, is_new=not has_begun, time=time)
+    return HadoopFolders(spark, place, folder, time)
 
 
 def check_replaceable(uri: str) -> None:

@@ -160,7 +160,9 @@ def test_a_repeated_batch_is_in_its_folder_once(
         open_sink(spark, uri, checkpoint=str(work / "new"), key=["id"])
 
 
-def test_an_incomplete_folder_is_not_read_and_replaced(spark: "SparkSession", bucket: str) -> None:
+def test_an_incomplete_folder_is_not_read_and_replaced(
+    spark: "SparkSession", work: Path, bucket: str
+) -> None:
     """The incomplete folder of a crash has no `_SUCCESS`."""
     import pyarrow as pa
 
@@ -176,7 +178,8 @@ def test_an_incomplete_folder_is_not_read_and_replaced(spark: "SparkSession", bu
     )
     assert read_whole_folders(spark, folder, schema).count() == 0
 
-    sink = HadoopFolders(spark, folder, is_new=False)
+    (work / "checkpoint" / "commits").mkdir(parents=True)
+    sink = HadoopFolders(spark, folder, Folder(str(work / "checkpoint"), "file"))
     assert sink.write(spark.createDataFrame([("a",)], "id string"), 0) == 1
     assert sink.write(spark.createDataFrame([], "id string"), 1) == 0
 
