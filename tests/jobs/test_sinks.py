@@ -184,6 +184,30 @@ def test_a_link_to_a_folder_stays(spark: "SparkSession", tmp_path: Path) -> None
     assert {path.name for path in tmp_path.iterdir()} == {"real", "link"}
 
 
+@pytest.mark.parametrize("place", ["disk", "object store"])
+def test_a_result_without_rows_is_a_folder(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """A reader finds no rows, instead of the rows of the earlier result or no folder."""
+    from aiowheel.jobs.spark import hadoop, targets
+
+    if place == "object store":
+        monkeypatch.setattr(
+            targets,
+            "replace_folder",
+            lambda frame, path, **named: hadoop.replace_files(frame, a_folder(path), **named),
+        )
+    out = str(tmp_path / "out")
+    for values in ((1, 2), ()):
+        assert targets.write_rows(numbers(spark, *values), out, key=["n"]) == len(values)
+
+    assert spark.read.parquet(out).columns == ["n"]
+    assert spark.read.parquet(out).count() == 0
+
+    assert targets.write_rows(numbers(spark), out, key=["n"], keep_empty=False) == 0
+    assert not (tmp_path / "out").exists()
+
+
 def files(folder: Path) -> dict[str, list[list[int]]]:
     """Return the rows of each file, by the file's folder."""
     found: dict[str, list[list[int]]] = {}

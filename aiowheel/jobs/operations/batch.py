@@ -91,8 +91,9 @@ def run_purgatory(
         def write(frame: DataFrame, name: str) -> int:
             if folder is not None:
                 return replace_folder(frame, folder / name)
-            key = REJECTS_KEY if name == "rejects" else ("id",)
-            return write_rows(frame, inside(str(out), name), key=key)
+            is_result = name != "rejects"  # without rejected rows, there is no folder of them
+            key = ("id",) if is_result else REJECTS_KEY
+            return write_rows(frame, inside(str(out), name), key=key, keep_empty=is_result)
 
         trace = _good_rows(*frames, write)
         _refuse_if_bad(operations, frames[0], trace.waits)

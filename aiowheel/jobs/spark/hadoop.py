@@ -112,13 +112,16 @@ class HadoopFolders:
         return None if text is None else stream_id(text)
 
 
-def replace_files(frame: DataFrame, folder: Folder, by: Sequence[str] = ()) -> int:
-    """Replace the contents of *folder* by *frame* as Parquet; without rows, there is no folder.
+def replace_files(
+    frame: DataFrame, folder: Folder, by: Sequence[str] = (), *, keep_empty: bool = False
+) -> int:
+    """Replace the contents of *folder* by *frame* as Parquet.
 
     Args:
         frame: The rows.
         folder: The folder.
         by: Columns whose values have folders of their own in *folder*.
+        keep_empty: Whether a frame without rows creates a folder; its file has only the schema.
 
     Returns:
         The number of rows.
@@ -128,7 +131,7 @@ def replace_files(frame: DataFrame, folder: Folder, by: Sequence[str] = ()) -> i
     # A cluster's settings may switch off _SUCCESS, the file that marks a complete folder.
     marked = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "true"}
     count = write_files(frame, folder.for_spark, by, **marked)
-    if not count:
+    if not (count or keep_empty):
         system, path = _file_system(frame.sparkSession, folder.for_spark)
         system.delete(path, True)
     return count

@@ -118,8 +118,10 @@ def _holds_rows(folder: Path) -> bool:
     return any(folder.glob(f"{BATCH_PREFIX}*")) or any(folder.glob("*.parquet"))
 
 
-def replace_folder(frame: DataFrame, place: Path, by: Sequence[str] = ()) -> int:
-    """Write *frame* as Parquet next to *place*, then move it there; no rows create no folder.
+def replace_folder(
+    frame: DataFrame, place: Path, by: Sequence[str] = (), *, keep_empty: bool = False
+) -> int:
+    """Write *frame* as Parquet next to *place*, then move it there.
 
     A link stays: the folder that it points to is replaced.
 
@@ -127,6 +129,7 @@ def replace_folder(frame: DataFrame, place: Path, by: Sequence[str] = ()) -> int
         frame: The rows.
         place: The folder.
         by: Columns whose values have folders of their own in *place*.
+        keep_empty: Whether a frame without rows creates a folder; its file has only the schema.
 
     Returns:
         The number of these rows.
@@ -143,11 +146,12 @@ def replace_folder(frame: DataFrame, place: Path, by: Sequence[str] = ()) -> int
     try:
         count = write_files(frame, spark_file(hidden), by)
         check_rows_in(hidden, place, count)
-        if count:
+        is_kept = keep_empty or count > 0
+        if is_kept:
             _force_to_disk(hidden)
         # For a repeated batch, the folder of its number holds the same rows.
         shutil.rmtree(place, ignore_errors=True)
-        if count:
+        if is_kept:
             hidden.rename(place)
     finally:
         shutil.rmtree(hidden, ignore_errors=True)

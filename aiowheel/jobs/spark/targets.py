@@ -73,7 +73,12 @@ def check_replaceable(uri: str) -> None:
 
 
 def write_rows(
-    frame: DataFrame, uri: str, *, key: Sequence[str], options: Mapping[str, str] | None = None
+    frame: DataFrame,
+    uri: str,
+    *,
+    key: Sequence[str],
+    options: Mapping[str, str] | None = None,
+    keep_empty: bool = True,
 ) -> int:
     """Write the result of a batch; it replaces existing rows, except in a topic, which grows.
 
@@ -82,6 +87,8 @@ def write_rows(
         uri: A URI that `parse_uri` accepts.
         key: The columns that identify a row; they become the keys of a topic's records.
         options: Additional options for the writer of a topic, such as ``kafka.security.protocol``.
+        keep_empty: Whether a result without rows is a folder whose file has only the schema;
+            False for no folder.
 
     Returns:
         The number of rows.
@@ -98,5 +105,5 @@ def write_rows(
         return replace_table(frame, place)
     if place.local is not None:
         check_replaceable(uri)
-        return replace_folder(frame, place.local)
-    return replace_files(frame, place)
+        return replace_folder(frame, place.local, keep_empty=keep_empty)
+    return replace_files(frame, place, keep_empty=keep_empty)
