@@ -622,6 +622,47 @@ def test_a_changed_timeout_has_its_unit(tmp_path: Path) -> None:
         idle.checkpoint.check(replace(milliseconds, timeout=31_000).settings)
 
 
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"key": "device"}, "key key, not device: go on with that"),
+        ({"key": ("key", "device")}, r"key key, not \['key', 'device'\]"),
+        ({"time": "at"}, "time t, not at"),
+        ({"time_format": TimeFormat.DECIMAL}, "time_format epoch, not decimal"),
+    ],
+)
+def test_other_columns_of_an_idle_stream_are_refused(
+    tmp_path: Path, changed: dict[str, Any], text: str
+) -> None:
+    """With another key, the open keys would become idle although their rows still arrive."""
+    idle = idle_stream(tmp_path)
+    idle.checkpoint.open(idle.settings)
+
+    with pytest.raises(BadInputError, match=f"was made with {text}"):
+        idle.checkpoint.check(replace(idle, files=replace(idle.files, **changed)).settings)
+
+
+@pytest.mark.parametrize("key", ["key", ("key",), ("key", "device")])
+def test_the_same_columns_of_an_idle_stream_are_accepted(
+    tmp_path: Path, key: str | tuple[str, ...]
+) -> None:
+    """A stored key is equal to the given one, whether it has one name or several."""
+    idle = idle_stream(tmp_path)
+    idle = replace(idle, files=replace(idle.files, key=key))
+    idle.checkpoint.open(idle.settings)
+
+    idle.checkpoint.open(idle.settings)
+
+
+def test_an_idle_stream_of_an_earlier_release_continues(tmp_path: Path) -> None:
+    """Earlier releases stored neither the columns nor the time format."""
+    idle = idle_stream(tmp_path)
+    new = {"key", "time", "time_format"}
+    idle.checkpoint.open({name: value for name, value in idle.settings.items() if name not in new})
+
+    idle.checkpoint.open(idle.settings)
+
+
 def test_other_shards_are_refused(tmp_path: Path) -> None:
     """Each key has its state in one shard."""
     for stream in (idle_stream(tmp_path / "1"), purgatory_stream(tmp_path / "2")):

@@ -85,6 +85,9 @@ class IdleStream:
             "folder": str(self.folder.resolve()),  # Spark cannot continue with another folder
             "out": str(self.out.resolve()),
             "unit": str(self.files.unit),
+            "key": self.files.key_setting,
+            "time": self.files.time,
+            "time_format": self.files.time_format.value,
             "timeout": self.timeout,
             "max_lateness_ms": self.max_lateness_ms,
             "shards": self.shards,

@@ -73,6 +73,12 @@ class TouchFiles:
     limit: int
     strict: bool = False
 
+    @property
+    def key_setting(self) -> str | list[str]:
+        """The key for a file of JSON, which has no tuples; a single name has one form."""
+        names = [self.key] if isinstance(self.key, str) else list(self.key)
+        return names[0] if len(names) == 1 else names
+
     def reader(
         self, rejects: Path, shards: int
     ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
