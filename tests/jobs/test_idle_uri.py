@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aiowheel.errors import BadInputError
-from aiowheel.readers import LATEST_TIME, Unit
+from aiowheel.readers import LATEST_TIME, Format, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +83,32 @@ def test_rows_that_a_stream_rejects_are_rejected(
         "time '-1' is not a whole number >= 0",
         f"time '{latest + 1}' is beyond {latest}",
         f"time '{2**63 - 1}' is beyond {latest}",
+    ]
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_csv_that_is_not_utf_8_is_rejected(
+    mark: bytes, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Spark would replace the bytes, which could make two different keys equal."""
+    from aiowheel.jobs.spark.sources import Source, read_touches, readable, unreadable
+
+    good = ["M\u00fcller", "\ufffd", "\u65e5,\u672c", "\U0001f600", "\u0085", 'a"b', " \u00a0"]
+    lines = ['"' + key.replace('"', '""') + f'",{t}' for t, key in enumerate(good)]
+    text = mark + b"key,t\n" + "".join(f"{line}\n" for line in lines).encode()
+    (tmp_path / "0.csv").write_bytes(text + b"M\xfcller,7\r\nM\xf6ller,8\r\na,\xff\nb\xff\n")
+
+    rows = read_touches(spark, Source(str(tmp_path), Format.CSV))
+
+    found = sorted(readable(rows).collect(), key=lambda row: int(row["t"]))
+    assert [tuple(row) for row in found] == [(key, t) for t, key in enumerate(good)]
+    bad = unreadable(rows).collect()
+    assert {row["reason"] for row in bad} == {"is no record of this table"}
+    assert sorted(row["raw"] for row in bad) == [
+        "M\ufffdller,7",
+        "M\ufffdller,8",
+        "a,\ufffd",
+        "b\ufffd",
     ]
 
 

@@ -38,6 +38,7 @@ _LONGEST_AGE: Final = "36500d"  # Spark silently ignores files a week older than
 NO_FILE_SKIPPED: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 #: Otherwise Spark ignores files in subfolders, or derives columns from the subfolders' names.
 _WHOLE_FOLDER: Final = {"recursiveFileLookup": "true", **NO_FILE_SKIPPED}
+_BYTES: Final = "ISO-8859-1"
 _NUMBER: Final = r"^-?[0-9]{1,19}$"
 #: The columns of Spark's source ``binaryFile``.
 BINARY_FILES_DDL: Final = "path string, modificationTime timestamp, length bigint, content binary"
@@ -262,8 +263,15 @@ def _read_csv(spark: SparkSession, source: Source, folder: Folder) -> DataFrame:
         "enforceSchema": "false",  # columns are matched by the header, or the file is refused
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": "_broken",
+        # One character for each byte. As UTF-8, Spark would replace invalid bytes, so that two
+        # different keys could become equal.
+        "encoding": _BYTES,
     }
     rows = _load(spark, source, folder, "csv", csv, "key string, t string, _broken string")
+    rows = rows.withColumns(
+        {name: F.encode(name, _BYTES).cast("string") for name in ("key", "t", "_broken")}
+    )
+    is_text = F.is_valid_utf8(F.coalesce(F.col("key"), F.lit("")))
     text = F.coalesce(F.col("_broken"), F.to_csv(F.struct("key", "t")))
     key, t = (F.nullif(F.col(name), F.lit("")) for name in ("key", "t"))
     number = F.when(t.rlike(_NUMBER), t.try_cast("bigint"))
@@ -273,6 +281,6 @@ def _read_csv(spark: SparkSession, source: Source, folder: Folder) -> DataFrame:
             "text": F.coalesce(F.make_valid_utf8(text), F.lit("")),
             "key": key,
             "t": number,
-            "unread": F.col("_broken").isNotNull() | (t.isNotNull() & number.isNull()),
+            "unread": F.col("_broken").isNotNull() | ~is_text | (t.isNotNull() & number.isNull()),
         }
     )
