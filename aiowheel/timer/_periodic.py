@@ -155,9 +155,9 @@ class Periodic(TimerTask):
         self._deadline = schedule.next_ns
         self.runs += 1
         awaited = False
+        function = cast(Callable[..., object], self._payload)
+        context = cast(Context, self._context)
         try:
-            function = cast(Callable[..., object], self._payload)
-            context = cast(Context, self._context)
             result = context.run(function, *self._args)
             if hasattr(result, "__await__"):
                 self._tasks.start(self, cast("Awaitable[object]", result), context)
