@@ -288,6 +288,11 @@ def row_of(put: Put, timer: int, gen: int, part: int) -> Row:
     return made(Row, fields)
 
 
+def without_large_payload(row: Row) -> Row:
+    """Return *row*, with `UNREAD` in place of a large payload."""
+    return row._replace(payload=UNREAD) if len(row.payload) > LARGE_PAYLOAD else row
+
+
 def settled_row(row: Row, settle: Settle, due_us: int) -> Row:
     """Return *row* after a settlement that makes the timer due again, at *due_us*."""
     return row._replace(

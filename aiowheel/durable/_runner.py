@@ -18,13 +18,13 @@ from aiowheel.durable._committer import Committer
 from aiowheel.durable._fire import Fire
 from aiowheel.durable._lagging_clock import LaggingClock
 from aiowheel.durable._operations import (
-    LARGE_PAYLOAD,
     UNREAD,
     Result,
     Row,
     Settle,
     made,
     settled_row,
+    without_large_payload,
 )
 from aiowheel.durable._recurrence import recurrence_from
 from aiowheel.durable._retry import Retry
@@ -189,8 +189,7 @@ class Runner:
             if held is None:
                 continue
             if held.draining:
-                if len(row.payload) > LARGE_PAYLOAD:
-                    entry.row = row._replace(payload=UNREAD)  # it may wait for long
+                entry.row = without_large_payload(row)  # it may wait for long
                 parked.append(entry)
                 continue
             if row.payload is UNREAD:

@@ -298,13 +298,14 @@ class SQLiteStore(Store):
     def _execute_in(self, connection: Any, operation: Put | Settle) -> Result:
         if not isinstance(connection, sqlite3.Connection):
             raise TypeError(f"connection must be a sqlite3.Connection, got {safe_repr(connection)}")
+        own_file = self._file.resolve()
         try:
             if connection.in_transaction:
-                statements.lock_in(connection, self._file.resolve())
+                statements.lock_in(connection, own_file)
             file = statements.file_of_timers(connection)
         except sqlite3.Error as error:
             raise StoreError(str(error)) from error
-        if not file or Path(file).resolve() != self._file.resolve():
+        if not file or Path(file).resolve() != own_file:
             found = "without timers" if file is None else f"with the timers of {file!r}"
             raise TypeError(f"connection must be one of {self.path}, got one {found}")
         check_in_transaction(connection)

@@ -13,7 +13,7 @@ from typing import Final
 
 from aiowheel._events import emit
 from aiowheel.durable._lagging_clock import LaggingClock
-from aiowheel.durable._operations import LARGE_PAYLOAD, UNREAD, Change, Cursor, Row
+from aiowheel.durable._operations import Change, Cursor, Row, without_large_payload
 from aiowheel.durable._statistics import Counts
 from aiowheel.durable._store import Store
 from aiowheel.errors import StoreError, TimerClosedError
@@ -145,9 +145,7 @@ class Window:
                 entry.handle.cancel()
 
     def _keep(self, row: Row) -> Entry:
-        if len(row.payload) > LARGE_PAYLOAD:
-            row = row._replace(payload=UNREAD)
-        entry = self.resident[row.id] = Entry(row)
+        entry = self.resident[row.id] = Entry(without_large_payload(row))
         return entry
 
     def arm(self, row: Row) -> None:
@@ -156,8 +154,7 @@ class Window:
             return  # the settlement of that fire decides
         if row.id in self.resident:
             self.forget(row.id)
-        entry = self._keep(row)
-        self._arm(entry, row)
+        self._arm(self._keep(row), row)
 
     def postpone(self, row: Row, pause: float) -> None:
         """Put a row that is due on the wheel again, for *pause* seconds from now."""
