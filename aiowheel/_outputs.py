@@ -9,13 +9,15 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import TextIO
 
 from aiowheel.errors import AiowheelError, BadInputError
 
 BATCH_PREFIX = "batch_id="  #: prefix of the name of the folder of a stream's micro-batch
+#: The file with a stream's id in the folder of its batches. Readers of Parquet ignore such names.
+STREAM_OWNER = "_aiowheel_stream"
 
 
 @contextlib.contextmanager
@@ -115,23 +117,35 @@ def check_table(folder: Path) -> None:
     """Refuse a folder that a new table would replace together with the files of others.
 
     Raises:
-        BadInputError: It is a file, or a folder with another file than those of a table, or with
-            the batches of a stream.
+        BadInputError: It is a file; or see `check_files`.
     """
-    if not folder.exists():
-        return
-    if not folder.is_dir():
+    if folder.exists() and not folder.is_dir():
         raise BadInputError(f"{folder}: must be a folder for a table, and is a file")
-    for path in folder.rglob("*"):
-        if path.name.startswith(BATCH_PREFIX):
+    paths = (path for path in folder.rglob("*") if not path.is_dir())
+    check_files(str(folder), (path.relative_to(folder).as_posix() for path in paths))
+
+
+def check_files(folder: str, files: Iterable[str]) -> None:
+    """Refuse the files of a folder, if a new table must not replace them.
+
+    Args:
+        folder: The folder, for the error.
+        files: The paths of its files at every depth, relative to *folder*.
+
+    Raises:
+        BadInputError: A file is not one of a table, or belongs to a stream.
+    """
+    for file in files:
+        *folders, name = file.split("/")
+        if name == STREAM_OWNER or any(part.startswith(BATCH_PREFIX) for part in folders):
             raise BadInputError(
                 f"{folder}: holds the batches of a stream, which would be deleted: choose another "
                 "folder"
             )
-        if not (path.is_dir() or path.suffix in {".parquet", ".crc"} or path.name == "_SUCCESS"):
+        if not (name.endswith((".parquet", ".crc")) or name == "_SUCCESS"):
             raise BadInputError(
-                f"{folder}: would be replaced, but holds {path.relative_to(folder)}, which is no "
-                "file of a result: choose another folder"
+                f"{folder}: would be replaced, but holds {file}, which is no file of a result: "
+                "choose another folder"
             )
 
 

@@ -62,14 +62,14 @@ def run_table(
         raise MissingExtraError("spark") from error
     outputs = {"--out": out} | ({} if rejects is None else {"--rejects": rejects})
     check_apart(uris, outputs)
-    for place in outputs.values():
-        check_replaceable(place)
     source = Source(uris[0], form or Format.PARQUET)
     with ExitStack() as stack:
         progress = stack.enter_context(Progress())
         progress.show("starting Spark")
         given = [*uris, out, *([] if rejects is None else [rejects])]
         spark = stack.enter_context(open_session(uris=given))
+        for place in outputs.values():
+            check_replaceable(spark, place)
         stack.enter_context(progress.tasks_of(spark, "idle"))
         seen = Observation()
         rows = read_touches(spark, source, flaw_of_touch(0, F.lit(LATEST_TIME - timeout)))

@@ -383,3 +383,41 @@ def test_a_new_stream_does_not_add_to_rows_on_an_object_store(
 
     with pytest.raises(BadInputError, match="holds the batches of another stream"):
         HadoopFolders(spark, a_folder(tmp_path / "out"), a_folder(tmp_path / "checkpoint"))
+
+
+@pytest.mark.parametrize(
+    ("name", "flaw"),
+    [
+        ("a/notes.txt", "would be replaced, but holds a/notes.txt, which is no file of a result"),
+        ("_aiowheel_stream", "holds the batches of a stream"),
+        ("batch_id=000000/part-0.parquet", "holds the batches of a stream"),
+    ],
+)
+def test_a_batch_does_not_delete_the_files_of_others_on_an_object_store(
+    spark: "SparkSession", tmp_path: Path, name: str, flaw: str
+) -> None:
+    """Spark's writer empties the folder, which may hold the input or the rows of a stream."""
+    from aiowheel.jobs.spark.hadoop import check_folder
+
+    foreign = tmp_path / "a b" / name
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("")
+
+    with pytest.raises(BadInputError, match=f"a b: {flaw}"):
+        check_folder(spark, a_folder(tmp_path / "a b"))
+    with pytest.raises(BadInputError, match="must be a folder for a table, and is a file"):
+        check_folder(spark, a_folder(foreign))
+
+
+def test_a_batch_replaces_its_earlier_result_on_an_object_store(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Whatever files Spark has written; a folder that is missing is not created."""
+    from aiowheel.jobs.spark.hadoop import check_folder, replace_files
+
+    out = a_folder(tmp_path / "out")
+    for values in ((1, 2), (3,)):
+        check_folder(spark, out)
+        assert replace_files(numbers(spark, *values), out) == len(values)
+
+    assert pq.read_table(tmp_path / "out")["n"].to_pylist() == [3]

@@ -33,7 +33,7 @@ from aiowheel.jobs.spark.kafka import REJECTS_KEY
 from aiowheel.jobs.spark.session import changed_settings
 from aiowheel.jobs.spark.sinks import replace_folder
 from aiowheel.jobs.spark.sources import Source
-from aiowheel.jobs.spark.targets import write_rows
+from aiowheel.jobs.spark.targets import check_replaceable, write_rows
 from aiowheel.jobs.spark.uris import Topic, inside, local_path, parse_uri
 from aiowheel.readers import Format
 from aiowheel.rules import COMPLETED
@@ -69,10 +69,12 @@ def run_purgatory(
 
     Raises:
         BadInputError: An input is missing or is not a trace, a table has only bad rows, two
-            operations have the same id, a URI is invalid, or see `results_beside`.
+            operations have the same id, a URI is invalid, or see `check_replaceable`.
         AiowheelError: A row was lost; a local *out* keeps the results of the earlier run.
     """
     tables = [_source(str(operations), form), _source(str(events), form)]
+    for name in ("outcomes", "rejects"):
+        check_replaceable(spark, inside(str(out), name))
     with ExitStack() as kept:
 
         def keep(frame: DataFrame) -> DataFrame:

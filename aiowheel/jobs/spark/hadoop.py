@@ -12,16 +12,17 @@ and then writes, unless it uses conditional writes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
-from aiowheel._outputs import BATCH_PREFIX
+from aiowheel._outputs import BATCH_PREFIX, STREAM_OWNER, check_files
+from aiowheel.errors import BadInputError
 from aiowheel.jobs.spark.layout import RowTime, in_few_parts, write_files
-from aiowheel.jobs.spark.sinks import OWNER, another_stream, stream_id
+from aiowheel.jobs.spark.sinks import another_stream, stream_id
 from aiowheel.jobs.spark.uris import Folder
 from aiowheel.jobs.spark.values import ddl
 
@@ -101,7 +102,7 @@ class HadoopFolders:
 
     @property
     def _owner_file(self) -> str:
-        return f"{self.folder.for_spark}/{OWNER}"
+        return f"{self.folder.for_spark}/{STREAM_OWNER}"
 
     def _owner(self, spark: SparkSession) -> str | None:
         return _read_text(spark, self._owner_file)
@@ -135,6 +136,30 @@ def replace_files(
         system, path = _file_system(frame.sparkSession, folder.for_spark)
         system.delete(path, True)
     return count
+
+
+def check_folder(spark: SparkSession, folder: Folder) -> None:
+    """Refuse a folder that `replace_files` would empty of the files of others.
+
+    Raises:
+        BadInputError: It is a file; or see `check_files`.
+
+    Cost: lists the files in *folder*, at every depth.
+    """
+    system, path = _file_system(spark, folder.for_spark)
+    if not system.exists(path):
+        return
+    root = system.getFileStatus(path)
+    if root.isFile():
+        raise BadInputError(f"{folder.path}: must be a folder for a table, and is a file")
+    check_files(folder.path, _relative_names(system, root.getPath()))
+
+
+def _relative_names(system: Any, root: Any) -> Iterator[str]:
+    files = system.listFiles(root, True)
+    while files.hasNext():
+        path = files.next().getPath()
+        yield str(root.toUri().relativize(path.toUri()).getPath())
 
 
 def read_whole_folders(spark: SparkSession, folder: Folder, schema: pa.Schema) -> DataFrame:

@@ -18,13 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from aiowheel._outputs import BATCH_PREFIX, whole_file
+from aiowheel._outputs import BATCH_PREFIX, STREAM_OWNER, whole_file
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.jobs.spark.layout import RowTime, in_few_parts, write_files
 from aiowheel.jobs.spark.uris import spark_file
-
-#: A file with the stream's id; readers of Parquet ignore names that begin like this.
-OWNER = "_aiowheel_stream"
 
 
 class BatchFolders:
@@ -83,13 +80,13 @@ class BatchFolders:
             raise another_stream(self.folder, self._checkpoint)
         if owner is None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with whole_file(self.folder / OWNER) as file:
+            with whole_file(self.folder / STREAM_OWNER) as file:
                 file.write(stream)
         self._is_claimed = True
 
     def _owner(self) -> str | None:
         try:
-            return (self.folder / OWNER).read_text()
+            return (self.folder / STREAM_OWNER).read_text()
         except FileNotFoundError:
             return None
 

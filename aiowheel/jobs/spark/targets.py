@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from aiowheel._outputs import check_table
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.spark.delta import DeltaAppends, replace_table
-from aiowheel.jobs.spark.hadoop import HadoopFolders, replace_files
+from aiowheel.jobs.spark.hadoop import HadoopFolders, check_folder, replace_files
 from aiowheel.jobs.spark.kafka import TopicRecords
 from aiowheel.jobs.spark.layout import RowTime
 from aiowheel.jobs.spark.sinks import BatchFolders, replace_folder
@@ -61,15 +61,19 @@ def open_sink(
     return HadoopFolders(spark, place, folder, time)
 
 
-def check_replaceable(uri: str) -> None:
-    """Refuse a folder on this machine that `write_rows` would delete with the files of others.
+def check_replaceable(spark: SparkSession, uri: str) -> None:
+    """Refuse a folder that `write_rows` would empty of the files of others.
 
     Raises:
-        BadInputError: See `check_table`.
+        BadInputError: The folder holds files that are not of a table, or the batches of a stream.
     """
     place = parse_uri(uri)
-    if isinstance(place, Folder) and place.local is not None:
+    if not isinstance(place, Folder):
+        return
+    if place.local is not None:
         check_table(place.local)
+    else:
+        check_folder(spark, place)
 
 
 def write_rows(
@@ -103,7 +107,7 @@ def write_rows(
         return TopicRecords(place, tuple(key), dict(options or {})).write(frame)
     if isinstance(place, Table):
         return replace_table(frame, place)
+    check_replaceable(frame.sparkSession, uri)
     if place.local is not None:
-        check_replaceable(uri)
         return replace_folder(frame, place.local, keep_empty=keep_empty)
     return replace_files(frame, place, keep_empty=keep_empty)

@@ -231,6 +231,21 @@ def test_the_result_of_a_batch_is_written_everywhere(
     )
 
 
+def test_a_batch_replaces_only_its_own_result(spark: "SparkSession", bucket: str) -> None:
+    """A folder that holds more than one is left alone, whole."""
+    from aiowheel.jobs.spark.targets import write_rows
+
+    rows, outer = spark.range(5), f"{bucket}/replaced"
+    for place in ("own", "own", "other"):
+        assert write_rows(rows, f"{outer}/{place}", key=["id"]) == 5
+    rows.write.json(f"{outer}/json")
+
+    with pytest.raises(BadInputError, match=rf"{outer}: would be replaced, but holds json/part-"):
+        write_rows(rows, outer, key=["id"])
+
+    assert spark.read.parquet(f"{outer}/own", f"{outer}/other").count() == 10
+
+
 @pytest.mark.parametrize("length", [65_536, 900_000])
 def test_a_long_text_fits_into_a_record(
     spark: "SparkSession", topics: "Topics", length: int
