@@ -1,4 +1,4 @@
-"""The errors of an address, and the check of a user's connection, of asyncpg. Rank 4."""
+"""The errors of an address of asyncpg. Rank 4."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final
-
-from aiowheel._arguments import safe_repr
 
 _MALFORMED: Final = (
     "dsn must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %2F in place of a slash in "
@@ -37,21 +35,3 @@ def errors_of_address(malformed: type[Exception]) -> Generator[None]:
         raise
     except (ValueError, OverflowError):  # the second for a port beyond 65,535
         raise malformed(_MALFORMED) from None  # the first may quote a part of the password
-
-
-def check_in_transaction(connection: Any) -> None:
-    """Raise unless each statement on *connection* is part of a transaction of the caller.
-
-    Raises:
-        TypeError: It is no connection of asyncpg.
-        ValueError: No transaction has begun.
-    """
-    # Here, because the store raises first if it is missing; Any, because it has no types.
-    asyncpg: Any = import_module("asyncpg")
-    if not isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
-        raise TypeError(f"connection must be one of asyncpg, got {safe_repr(connection)}")
-    if not connection.is_in_transaction():
-        raise ValueError(
-            "connection must be in a transaction, got one outside of any "
-            "(SQLAlchemy begins one with its first statement)"
-        )

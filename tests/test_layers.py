@@ -38,6 +38,7 @@ RANK = {
     "_background": 4,
     "_bells": 4,
     "_outputs": 4,
+    "_postgres_transaction": 4,
     "_siblings": 4,
     "_signals": 4,
     "_sqlite": 4,

@@ -93,8 +93,8 @@ class Fire:
         The transaction commits both the effect and the end of the fire, or neither of them.
 
         Args:
-            connection: A connection to the store's database, in a transaction: a
-                `sqlite3.Connection`, or an asyncpg connection.
+            connection: A connection to the store's database, in a transaction: one of `sqlite3`,
+                asyncpg, or psycopg.
 
         Raises:
             StaleFireError: The fire has ended already, or its timer was replaced; with SQLite also
@@ -102,8 +102,8 @@ class Fire:
             TypeError: *connection* is not a connection to the store's database.
             ValueError: *connection* is not in a transaction.
             StoreError: SQLite cannot write, for example because the file is locked.
-            asyncpg.PostgresError, asyncpg.InterfaceError: Errors of PostgreSQL and of the
-                connection, for example a failed serialization.
+            asyncpg.PostgresError, asyncpg.InterfaceError, psycopg.Error: Errors of PostgreSQL and
+                of the connection, for example a failed serialization.
         """
         await self._ack(self, connection)
 

@@ -18,8 +18,9 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from aiowheel._arguments import checked_str, safe_repr
-from aiowheel._asyncpg import check_in_transaction, errors_of_address
+from aiowheel._asyncpg import errors_of_address
 from aiowheel._background import LastingTask
+from aiowheel._postgres_transaction import errors_of_psycopg, transaction_of
 from aiowheel.durable import _postgres_statements as statements
 from aiowheel.durable._databases import checked_partitions, flaws_of, missing_partitions
 from aiowheel.durable._operations import (
@@ -70,6 +71,7 @@ _BAD_ROW = (
     asyncpg.UntranslatableCharacterError,
     UnicodeEncodeError,
 )
+_BAD_ROW_OF_PSYCOPG = ("DataError", "IntegrityError", "ProgramLimitExceeded")
 #: The errors of the driver are included: a connection that breaks may raise any of these.
 _UNUSABLE = (
     asyncpg.PostgresError,
@@ -92,9 +94,9 @@ class PostgresStore(Store):
     """Durable timers in a PostgreSQL database, 12 or later.
 
     If no schema of the connection's search path has the tables, they are created in the first one;
-    their names begin with `aiowheel_`. `schedule_in` and `ack_in` take asyncpg connections with the
-    same database and search path; another one is refused only if it finds no tables of durable
-    timers.
+    their names begin with `aiowheel_`. `schedule_in` and `ack_in` take connections of asyncpg or
+    psycopg with the same database and search path; another one is refused only if it finds no
+    tables of durable timers.
 
     Args:
         dsn: As for `asyncpg.connect`.
@@ -381,24 +383,24 @@ class PostgresStore(Store):
     # --- the user's transactions ----------------------------------------------------------------
 
     async def put_in(self, connection: Any, operation: Put) -> Result:
-        """Execute a `Put` on the user's asyncpg connection."""
+        """Execute a `Put` on the user's connection, of asyncpg or psycopg."""
         return await self._execute_in(connection, operation)
 
     async def settle_in(self, connection: Any, operation: Settle) -> Result:
-        """Execute a `Settle` on the user's asyncpg connection."""
+        """Execute a `Settle` on the user's connection, of asyncpg or psycopg."""
         return await self._execute_in(connection, operation)
 
     async def _execute_in(self, connection: Any, operation: Put | Settle) -> Result:
-        check_in_transaction(connection)
+        transaction = transaction_of(connection)
         try:
             # The partition is not locked: that would block the renewal of leases during the user's
             # transaction. The row's generation decides between two owners.
-            statement = statements.Statements(connection, "", self.partitions)
+            statement = statements.Statements(transaction, "", self.partitions)
             (result,) = await statement.execute_all([operation])
             await statement.leave()
-        except _BAD_ROW as error:
+        except (*_BAD_ROW, *errors_of_psycopg(*_BAD_ROW_OF_PSYCOPG)) as error:
             raise BadRowError(str(error)) from error
-        except asyncpg.UndefinedTableError as error:
+        except (asyncpg.UndefinedTableError, *errors_of_psycopg("UndefinedTable")) as error:
             raise TypeError(
                 f"connection must be one to the store's database, got {safe_repr(connection)}"
             ) from error

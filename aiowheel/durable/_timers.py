@@ -512,8 +512,8 @@ class DurableTimers:
         """Write a timer inside the user's own transaction: it exists if the transaction commits.
 
         Args:
-            connection: A connection to the store's database, in a transaction: a
-                `sqlite3.Connection`, or an asyncpg connection.
+            connection: A connection to the store's database, in a transaction: one of `sqlite3`,
+                asyncpg, or psycopg.
             name: As in `schedule`.
             handler: As in `schedule`.
             due: As in `schedule`.
@@ -526,8 +526,8 @@ class DurableTimers:
             TimerExistsError: *if_exists* is "error" and the timer exists.
             StoreError: SQLite cannot write the timer, or the database refuses a value
                 (`BadRowError`). Roll the transaction back: PostgreSQL has aborted it.
-            asyncpg.PostgresError, asyncpg.InterfaceError: Other errors of PostgreSQL and of the
-                connection, for example a failed serialization.
+            asyncpg.PostgresError, asyncpg.InterfaceError, psycopg.Error: Other errors of PostgreSQL
+                and of the connection, for example a failed serialization.
             DurableTimersClosedError: The durable timers are not open.
         """
         self._check_caller()

@@ -16,9 +16,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiowheel._arguments import checked_bool, checked_str
-from aiowheel._asyncpg import check_in_transaction, errors_of_address
+from aiowheel._asyncpg import errors_of_address
 from aiowheel._background import LastingTask
 from aiowheel._events import emit
+from aiowheel._postgres_transaction import Transaction, transaction_of
 from aiowheel._printable import error_repr
 from aiowheel.errors import MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
@@ -203,7 +204,7 @@ class PostgresCounters:
         async with self._writing.use() as connection:
             return await _epoch_of(connection, self._add_one, names, _keys_per_part(names))
 
-    async def advance_in(self, connection: asyncpg.Connection[Any], key: str, value: int) -> None:
+    async def advance_in(self, connection: Any, key: str, value: int) -> None:
         """Raise a counter in a transaction of the caller, on the caller's connection.
 
         The value takes effect, and the hint is sent, when the transaction commits. Make it the last
@@ -212,14 +213,16 @@ class PostgresCounters:
         hundred such transactions per second.
 
         Args:
-            connection: An asyncpg connection to the same database, with the same search path.
+            connection: A connection of asyncpg or psycopg to the same database, with the same
+                search path.
             key: As for `SharedCounters.advance`.
             value: As for `SharedCounters.advance`.
 
         Raises:
             TypeError, ValueError: *key* or *value* is out of range, or *connection* is not in a
                 transaction.
-            asyncpg.PostgresError: The statement failed; the transaction can only be rolled back.
+            asyncpg.PostgresError, psycopg.Error: The statement failed; the transaction can only be
+                rolled back.
         """
         await self.raise_in(connection, {key: value})
 
@@ -228,21 +231,18 @@ class PostgresCounters:
         keys = sorted(checked_key(key) for key in values)
         numbers = [checked_value("value", values[key]) for key in keys]
         parts = _parts(list(zip(keys, numbers, strict=True)))
-        check_in_transaction(connection)
-        await _epoch_of(connection, self._raise, keys, numbers, parts)
+        await _row_of(transaction_of(connection), self._raise, keys, numbers, parts)
 
     async def forget_in(self, connection: Any, keys: Collection[str]) -> None:
         """Remove counters in a transaction of the caller; see `advance_in`."""
-        check_in_transaction(connection)
-        await connection.execute(self._forget, sorted(keys))
+        await transaction_of(connection).execute(self._forget, sorted(keys))
 
     async def begin_anew_in(self, connection: Any) -> None:
         """Begin a new epoch in a transaction of the caller; see `advance_in`.
 
         The counters keep their values. Every wait for them ends with `EpochChangedError`.
         """
-        check_in_transaction(connection)
-        await connection.execute(self._begin_anew, new_epoch())
+        await transaction_of(connection).execute(self._begin_anew, new_epoch())
 
     async def write(self, step: Callable[[Any], Awaitable[T]]) -> T:
         """Await `step(connection)` in a transaction, on the connection on which the store writes.
@@ -403,12 +403,12 @@ def _keys_per_part(keys: Collection[str]) -> int:
     return max(1, (_PAYLOAD - 4) // (longest + 24))
 
 
-async def _epoch_of(connection: asyncpg.Connection[Any], statement: str, *arguments: object) -> str:
+async def _epoch_of(connection: Transaction, statement: str, *arguments: object) -> str:
     """Run a statement that proposes an epoch; return the epoch that the store has."""
     return str((await _row_of(connection, statement, *arguments))["epoch"])
 
 
-async def _row_of(connection: asyncpg.Connection[Any], statement: str, *arguments: object) -> Any:
+async def _row_of(connection: Transaction, statement: str, *arguments: object) -> Any:
     """Run a statement that proposes an epoch; return its row, which has the store's epoch."""
     for _ in range(3):
         row = await connection.fetchrow(statement, new_epoch(), *arguments)

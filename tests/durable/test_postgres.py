@@ -106,7 +106,7 @@ async def test_effects_of_handlers_happen_exactly_once(database: str) -> None:
                 assert await timers.schedule_in(connection, f"t{number}", "h", due=NOW)
         with pytest.raises(ValueError, match=r"any \(SQLAlchemy begins one with its first"):
             await timers.schedule_in(connection, "x", "h", due=NOW)
-        with pytest.raises(TypeError, match="connection must be one of asyncpg"):
+        with pytest.raises(TypeError, match="must be one of asyncpg or psycopg, got None"):
             await timers.schedule_in(None, "x", "h", due=NOW)
         await until(lambda: timers.statistics().acknowledged == 10)
     effects = await connection.fetch("SELECT name FROM effects ORDER BY name")
