@@ -226,7 +226,8 @@ def dead(store: Where, *, limit: Limit = 100, json: Json = False) -> None:
         print_json({"count": count, "dead": [_letter(letter) for letter in letters]})
         return
     hidden = f", {count - len(letters):,} not shown" if count > len(letters) else ""
-    print(f"{count:,} dead letters{hidden}")
+    noun = "letter" if count == 1 else "letters"
+    print(f"{count:,} dead {noun}{hidden}")
     if letters:
         cells = [
             (str(letter.id), letter.name, letter.handler, _time(letter.due), letter.error)
@@ -339,6 +340,6 @@ def check(store: Where, *, json: Json = False) -> None:
     else:
         for flaw in flaws:
             print(printable(flaw))
-        print(f"{len(flaws)} flaws")
+        print(f"{len(flaws)} {'flaw' if len(flaws) == 1 else 'flaws'}")
     if flaws:
         raise typer.Exit(1)

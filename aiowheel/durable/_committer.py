@@ -191,11 +191,7 @@ class Committer:
         self._counts.store_errors += 1
         self._failed(error)
         for job in jobs:
-            # Each caller gets its own error: raising one object several times would extend its
-            # traceback each time.
-            own = type(error)(*error.args)
-            own.__cause__ = error.__cause__
-            job.fail(own)
+            job.fail(error)
 
     def _take(self) -> tuple[list[_Job], list[Operation]]:
         """Return jobs for one commit, and their operations."""

@@ -204,8 +204,9 @@ class Leases:
     def _update_held(self, leased: Leased) -> None:
         held = self._window.held
         lost = [part for part in held if leased.epochs.get(part) != held[part].epoch]
+        if lost:
+            self._window.lose(lost)
         for part in lost:
-            self._window.lose(part)
             self._draining_since.pop(part, None)
             self._kept_until.pop(part, None)
         gained = [part for part in leased.epochs if part not in held]

@@ -345,7 +345,11 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _connect_reader(path: Path) -> sqlite3.Connection:
     connection = _opened(path)
-    connection.execute("PRAGMA query_only = ON")
+    try:
+        connection.execute("PRAGMA query_only = ON")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -302,8 +302,7 @@ class DurableTimers:
                 await task.end()
         finally:  # also if `asyncio.run` cancels all tasks
             self._committer.close()
-            for part in list(self._window.held):
-                self._window.lose(part)
+            self._window.lose(list(self._window.held))
             try:
                 await self._close_store()
             finally:  # also if this call is cancelled again

@@ -193,11 +193,12 @@ class Window:
         self.held[part] = Held(epoch)
         self._wanted.set()
 
-    def lose(self, part: int) -> None:
-        """Forget the timers of a partition. O(resident)."""
-        del self.held[part]
+    def lose(self, parts: Iterable[int]) -> None:
+        """Forget the timers of partitions. O(resident)."""
+        for part in parts:
+            del self.held[part]
         for entry in list(self.resident.values()):
-            if entry.row is not None and entry.row.part == part:
+            if entry.row is not None and entry.row.part not in self.held:
                 self.forget(entry.row.id)
 
     def reset(self) -> None:

@@ -995,7 +995,10 @@ class Purgatory(OperationOwner):
         return cast("Iterator[DelayedOperation[Any]]", iter(found))
 
     def top_keys(self, count: Count = 10) -> list[tuple[Hashable, int]]:
-        """Return the keys with the most watchers, and their numbers of watchers. O(keys)."""
+        """Return the keys with the most watchers, and their numbers of watchers. O(keys).
+
+        Operations that have ended count until they are purged.
+        """
         most = checked_int("count", count, 0, _MOST)
         totals = {key: size for size, key in self._lists.sizes()}
         for size, key in self._counters.sizes():
@@ -1043,19 +1046,22 @@ class Purgatory(OperationOwner):
         return keys, size + len(counted)
 
     def waiters(self, key: Hashable) -> int:
-        """Return the number of operations that wait for *key*. O(1)."""
+        """Return the number of operations that wait for *key*. O(1).
+
+        Operations that have ended count until they are purged.
+        """
         watchers = self._lists.get(key)
         counter = self._counters.get(key)
         watching = 0 if watchers is None else int(watchers.count)
         return watching if counter is None else watching + int(counter.live)
 
-    def counter_waiters(self, key: Hashable = None) -> int:
+    def counter_waiters(self, key: Hashable = _EVERY_KEY) -> int:
         """Return the number of operations that wait for the counter *key*. O(1); from any thread.
 
         Without a key, the result is the sum for all counters: an operation counts once for each
         counter that it still waits for.
         """
-        if key is None:
+        if key is _EVERY_KEY:
             return self._counters.links
         counter = self._counters.get(key)
         return 0 if counter is None else int(counter.live)
@@ -1063,7 +1069,7 @@ class Purgatory(OperationOwner):
     def first_waiters(
         self, key: Hashable, most: Count
     ) -> list[tuple[DelayedOperation[Any], int | float | None]]:
-        """Return operations that wait for *key*, each with its threshold, or None for a condition.
+        """Return pending operations that wait for *key*, each with its threshold or None.
 
         The result has at most *most* of each kind: the oldest that wait for a condition, and some
         of those that wait for the counter. O(most). An operation of `wait_for` or `wait_until` is

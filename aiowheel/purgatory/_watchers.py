@@ -70,12 +70,17 @@ class Watchers(Node):
         return last.operation if isinstance(last, Link) else None
 
     def operations(self, most: i64 = FOREVER) -> list[Operation]:
-        """Return the operations, oldest first, but at most the first *most*. O(most)."""
+        """Return the pending operations, oldest first, but at most the first *most*.
+
+        O(most), and those before them that have ended and are not purged yet.
+        """
         found: list[Operation] = []
         node = self.next
         while node is not None and node is not self and len(found) < most:
-            if isinstance(node, Link) and node.operation is not None:
-                found.append(node.operation)
+            if isinstance(node, Link):
+                operation = node.operation
+                if operation is not None and operation._outcome is _PENDING:
+                    found.append(operation)
             node = node.next
         if node is None and self.next is not None:  # a finalizer has removed the node just visited
             return self.operations(most)

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from numbers import Real
 
+from aiowheel._arguments import safe_repr
 from aiowheel.readers._formats import TimeFormat, Unit, checked_member
 
 TimeParser = Callable[[str], int]  # raises ValueError whose text is the reason of the rejection
@@ -82,12 +84,12 @@ def duration_in_unit(seconds: float, unit: Unit | str) -> int:
         unit: The unit of the result, or its name.
 
     Raises:
-        TypeError: *seconds* is a bool, or *unit* is no text.
+        TypeError: *seconds* is no number, or *unit* is no text.
         ValueError: *seconds* is out of range or is no whole number of *unit*, or *unit* is no unit.
     """
     unit = checked_member("unit", unit, Unit)
-    if isinstance(seconds, bool):
-        raise TypeError(f"timeout must be a number of seconds above 0, got {seconds}")
+    if isinstance(seconds, bool) or not isinstance(seconds, Real | Decimal):
+        raise TypeError(f"timeout must be a number of seconds above 0, got {safe_repr(seconds)}")
     if not (math.isfinite(seconds) and seconds > 0):
         raise ValueError(f"timeout must be a number of seconds above 0, got {seconds}")
     exact = Fraction(Decimal(str(seconds))) * unit.per_second  # numpy puts its name into the repr

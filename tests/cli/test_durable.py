@@ -202,7 +202,7 @@ def test_dead_letters_are_listed_and_redriven(
     (letter,) = answer(capsys, "dead", store)["dead"]
     assert (letter["name"], letter["error"], letter["attempts"]) == ("dead", "ValueError: no", 5)
     assert run(["durable", "dead", store]) == 0
-    assert "1 dead letters" in capsys.readouterr().out
+    assert "1 dead letter\n" in capsys.readouterr().out
 
     assert answer(capsys, "redrive", store, str(letter["id"]))["fire"] == letter["fire"]
     assert run(["durable", "redrive", store, str(letter["id"])]) == 2

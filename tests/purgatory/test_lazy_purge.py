@@ -183,6 +183,7 @@ def test_finished_operations_are_not_pending(timer: ManualTimer) -> None:
 
     assert list(purgatory.pending()) == [waiting]
     assert list(purgatory.pending("k")) == [waiting]
+    assert purgatory.first_waiters("k", 1) == [(waiting, None)]
     assert purgatory.cancel_for_key("k") == [waiting]
 
 

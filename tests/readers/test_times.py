@@ -1,6 +1,8 @@
 """Written times are converted to integers exactly, or are rejected with a reason."""
 
 import math
+import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -95,10 +97,12 @@ def test_a_timeout_may_be_a_number_of_numpy() -> None:
     assert duration_in_unit(np.int64(30), Unit.S) == 30
 
 
-def test_a_bool_is_no_timeout() -> None:
+@pytest.mark.parametrize("value", [True, "3", None, 1j])
+def test_what_is_no_number_is_no_timeout(value: Any) -> None:
     """True would count as one second."""
-    with pytest.raises(TypeError, match="timeout must be a number of seconds above 0, got True"):
-        duration_in_unit(True, Unit.S)
+    text = re.escape(f"timeout must be a number of seconds above 0, got {value!r}")
+    with pytest.raises(TypeError, match=text):
+        duration_in_unit(value, Unit.S)
 
 
 @pytest.mark.parametrize(
