@@ -51,7 +51,7 @@ def _with_store(where: str, use: Callable[[Store], Awaitable[T]], *, create: boo
         try:
             return await use(store)
         finally:
-            await store.close()
+            await store.aclose()
 
     return asyncio.run(run())
 

@@ -99,7 +99,7 @@ class MemoryStore(Store):
             self._origin = loop.time() - (self._closed_us - self._start_us) / 1e6
             self._down_until = float("-inf")
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Record the time; the timers stay."""
         self._closed_us = self.clock_us()
 

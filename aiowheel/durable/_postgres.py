@@ -144,17 +144,17 @@ class PostgresStore(Store):
                 )
             )
         except StoreError:
-            await self.close()
+            await self.aclose()
             raise
         self._listening = LastingTask(self._listen, "aiowheel durable hints")
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close the connections."""
         listening, self._listening = self._listening, None
         async with AsyncExitStack() as steps:  # each runs even if this call is cancelled
             steps.callback(self._end_opening)
-            steps.push_async_callback(self._reader.close)
-            steps.push_async_callback(self._writer.close)
+            steps.push_async_callback(self._reader.aclose)
+            steps.push_async_callback(self._writer.aclose)
             if listening is not None:
                 steps.push_async_callback(listening.end)
 
@@ -526,7 +526,7 @@ class _Connection:
         if connection is not None:
             connection.terminate()
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close the connection after the calls that use it or wait for it; idempotent."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_COMMAND_SECONDS), self._lock:

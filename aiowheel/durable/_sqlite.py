@@ -110,11 +110,11 @@ class SQLiteStore(Store):
             opening = self._write(prepare) if create else self._run(self._reader, prepare)
             self.partitions = await opening
         except StoreError:
-            await self.close()
+            await self.aclose()
             raise
         self._identity = identity_of(self._file)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close the connections and end the threads."""
         next_poll, self._next_poll = self._next_poll, None
         if next_poll is not None:

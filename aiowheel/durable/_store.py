@@ -25,7 +25,7 @@ class Store(ABC):
     """The durable state of timers. `aiowheel.durable.testing.StoreContract` tests a store.
 
     A store object serves one event loop at a time, and one `DurableTimers`; only `MemoryStore` may
-    serve several. After `close` it may be opened again, also in another loop. Every method may
+    serve several. After `aclose` it may be opened again, also in another loop. Every method may
     raise `StoreError` when the database cannot be used; a `commit` may then have happened or not.
 
     Attributes:
@@ -77,7 +77,7 @@ class Store(ABC):
         self._is_open = False
 
     @abstractmethod
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close connections and threads; idempotent, and never raises `StoreError`."""
 
     @abstractmethod

@@ -192,7 +192,7 @@ class DurableTimers:
         except StoreError:  # another object may have opened the store
             raise
         except BaseException:
-            await self._store.close()
+            await self._store.aclose()
             raise
         try:
             self._build(timer)
@@ -316,7 +316,7 @@ class DurableTimers:
         except StoreError as error:  # without the release, the leases end later
             emit("aiowheel.durable_store_error", call="release", error=repr(error))
         finally:
-            await self._store.close()
+            await self._store.aclose()
 
     async def _at_most(self, seconds: float, wait: Callable[[], Awaitable[object]]) -> None:
         with suppress(TimerClosedError):  # if the timer was closed first, waiting is impossible

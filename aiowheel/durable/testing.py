@@ -549,7 +549,7 @@ class _Opened:
         return self._store
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self._store.close()
+        await self._store.aclose()
 
 
 async def _one(store: Store, operation: Operation, owner: str = "me") -> Result:

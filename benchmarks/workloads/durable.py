@@ -177,7 +177,7 @@ async def _overdue(store: Store, count: int) -> Figures:
     began = time.perf_counter()
     await store.page(cursors, now_us, max(16, PAGE // store.partitions))
     page = time.perf_counter() - began
-    await store.close()
+    await store.aclose()
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import aiowheel.durable"], check=True)  # noqa: ASYNC221
     start = time.perf_counter() - began

@@ -382,7 +382,7 @@ def test_export_writes_a_trace(
             Put("first", "h", -(2**40), b""),
         ]
         await opened.commit("", puts)
-        await opened.close()
+        await opened.aclose()
 
     asyncio.run(write())
     folder = tmp_path / "trace"

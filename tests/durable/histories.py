@@ -48,9 +48,9 @@ class FaultyLink(Stalled):
         await super().open(create=create)
         self.base.subscribe_to_losses(self.lose)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Stop receiving hints and reports."""
-        await super().close()
+        await super().aclose()
         self.base.unsubscribe(self.lose)
 
     def lose(self) -> None:

@@ -47,7 +47,7 @@ class Link(Store):
         await self.base.open()
         self.base.subscribe(self.hint)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Stop receiving hints."""
         self.base.unsubscribe(self.hint)
 

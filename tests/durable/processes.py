@@ -152,7 +152,7 @@ class ProcessPlay(Play):
                 while (await store.summary()).pending:  # noqa: ASYNC110 - there is no event
                     await asyncio.sleep(0.2)
         self.history.left = [repr(row) for row in await store.rows()] + await store.check()
-        await store.close()
+        await store.aclose()
         for process in self.processes:
             await process.end(kill=False)
         for line in self.log.read_text().splitlines() if self.log.exists() else ():

@@ -156,7 +156,7 @@ async def test_many_changes_are_taken_in_pages(
     await leave("b")
     renewed = await store.renew("me", lease_us=10**8, horizon_us=10**8)
     await connection.close()
-    await store.close()
+    await store.aclose()
 
     assert not is_free
     assert names(taken) == sorted(f"a{number}" for number in range(0, 35, 2))
@@ -185,7 +185,7 @@ async def test_a_page_of_changes_that_cannot_be_read_is_tried_with_fewer(
         with pytest.raises(StoreError, match="no answer"):
             await store.changes("me")
     assert await store.changes("me") == ([], False)
-    await store.close()
+    await store.aclose()
 
 
 async def test_a_list_that_cannot_be_read_is_read_in_smaller_pages(
@@ -249,7 +249,7 @@ async def test_a_list_that_cannot_be_read_row_by_row_raises(
     with pytest.raises(StoreError, match="no answer"):
         await store.rows()
     assert asked == [-1]
-    await store.close()
+    await store.aclose()
 
 
 async def test_a_check_reads_no_payloads(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +270,7 @@ async def test_a_check_reads_no_payloads(database: str, monkeypatch: pytest.Monk
     await connection.close()
 
     flaws = await store.check()
-    await store.close()
+    await store.aclose()
 
     assert payloads == [b"", None]
     assert flaws == ["timer 'b' has the payload None, which is no bytes"]
@@ -290,7 +290,7 @@ async def test_changes_of_taken_partitions_are_forgotten_in_pages(
     assert (await store.renew("me", lease_us=10**8, horizon_us=0)).changes == []
     assert await connection.fetchval("SELECT count(*) FROM aiowheel_inbox") == 0
     await connection.close()
-    await store.close()
+    await store.aclose()
 
 
 async def test_names_are_expected_to_be_new_until_one_is_taken(
@@ -316,8 +316,8 @@ async def test_names_are_expected_to_be_new_until_one_is_taken(
     await other.commit("other", [Put("a", "h", now, b"last")])
     changes, _ = await store.changes("me")
     rows = await store.rows()
-    await store.close()
-    await other.close()
+    await store.aclose()
+    await other.aclose()
 
     kinds = [each.is_new if isinstance(each, Placed) else type(each) for each in results]
     taken = [False, type(None), TimerExistsError, False]
@@ -343,7 +343,7 @@ async def test_a_renewal_returns_the_clock_after_its_commit(database: str) -> No
         before: float = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())")
         leased = await store.renew("owner", lease_us=10**7, horizon_us=10**7)
     finally:
-        await store.close()
+        await store.aclose()
         await connection.close()
 
     assert leased.now_us >= float(before) * 1e6 + 100_000
@@ -367,7 +367,7 @@ async def test_a_database_that_is_serializable_by_default_serves_the_store(datab
     await store.commit("me", [Put("a", "h", 0, b"")])
     await store.commit("me", [Cancel("a")])
     levels = await connection.fetch("SELECT level FROM levels")
-    await store.close()
+    await store.aclose()
     await connection.close()
 
     assert [level for (level,) in levels] == ["read committed"] * 2
@@ -466,7 +466,7 @@ async def test_a_connection_that_was_lost_between_two_calls_is_reported(
 
     assert losses == [None]
     await user.close()
-    await store.close()
+    await store.aclose()
 
 
 async def test_a_partition_that_is_missing_is_a_flaw(database: str) -> None:
@@ -482,7 +482,7 @@ async def test_a_partition_that_is_missing_is_a_flaw(database: str) -> None:
         (flaw,) = await store.check()
         assert flaw.startswith("partition 2 is missing")
     finally:
-        await store.close()
+        await store.aclose()
 
 
 @pytest.mark.parametrize("mode", ["replace", "keep", "error", "revise"])
@@ -506,7 +506,7 @@ async def test_a_timer_of_a_missing_partition_is_refused(mode: IfExists, databas
         await store.commit("me", [put._replace(name=other)])
     assert [row.name for row in await store.rows()] == [other]
     await connection.close()
-    await store.close()
+    await store.aclose()
 
 
 DAMAGE = {
@@ -548,7 +548,7 @@ async def test_what_another_program_has_damaged_is_a_flaw(
     assert await store.check() == [flaw]
 
     await connection.close()
-    await store.close()
+    await store.aclose()
 
 
 async def test_rows_that_were_copied_without_their_sequences_are_a_flaw(database: str) -> None:
@@ -561,7 +561,7 @@ async def test_rows_that_were_copied_without_their_sequences_are_a_flaw(database
     await store.open()
     await old.renew("other", lease_us=10**7, horizon_us=10**7)  # the changes are left for it
     await old.commit("me", [Put(name, "h", 0, b"") for name in "abc"])
-    await old.close()
+    await old.aclose()
     await connection.execute(
         "INSERT INTO aiowheel_timers SELECT * FROM old.aiowheel_timers; "
         "INSERT INTO aiowheel_inbox SELECT * FROM old.aiowheel_inbox"
@@ -588,7 +588,7 @@ async def test_rows_that_were_copied_without_their_sequences_are_a_flaw(database
     assert await store.check() == []
     assert sorted(row.id for row in await store.rows()) == [2, 3, 4, 5]
     await connection.close()
-    await store.close()
+    await store.aclose()
 
 
 async def test_a_sequence_is_checked_as_far_as_the_role_may_read_it(database: str) -> None:
@@ -596,7 +596,7 @@ async def test_a_sequence_is_checked_as_far_as_the_role_may_read_it(database: st
     store = PostgresStore(database, partitions=4)
     await store.open()
     await store.commit("me", [Put(name, "h", 0, b"") for name in "abc"])
-    await store.close()
+    await store.aclose()
     connection = await connected(database)
     role = f"reader_{connection.get_server_pid()}"
     await connection.execute(
@@ -632,7 +632,7 @@ async def test_each_missing_table_is_a_flaw(database: str) -> None:
     assert [flaw for flaw in flaws if "aiowheel_dead has no column error of type text" in flaw]
     assert {flaw.split()[0] for flaw in flaws} == {f"aiowheel_{table}" for table in tables}
     await connection.close()
-    await store.close()
+    await store.aclose()
 
 
 async def test_reads_that_wait_while_the_store_is_closed_leave_no_connection(
@@ -669,7 +669,7 @@ async def test_a_name_that_is_not_unicode_is_refused(database: str) -> None:
         await store.commit("", [Cancel("\udcff")])
 
     assert await store.commit("", [Cancel("a")]) == [None]
-    await store.close()
+    await store.aclose()
 
 
 @pytest.mark.slow
@@ -690,7 +690,7 @@ async def test_a_long_transaction_of_the_user_does_not_stop_the_renewals(databas
         assert (await store.renew("one", lease_us=10**7, horizon_us=0)).epochs == {0: 1}
 
     await connection.close()
-    await store.close()
+    await store.aclose()
 
 
 @pytest.mark.slow
@@ -714,7 +714,7 @@ async def test_a_lock_that_is_held_for_too_long_is_an_error(call: str, database:
 
     assert caught.type is StoreError
     await user.close()
-    await store.close()
+    await store.aclose()
 
 
 @pytest.mark.slow
@@ -737,7 +737,7 @@ async def test_a_settlement_waits_once_for_a_long_transaction(database: str) -> 
     assert "another transaction holds a lock" in str(waited)
     assert "another transaction holds the timer" in str(repeated)
     await connection.close()
-    await store.close()
+    await store.aclose()
 
 
 @pytest.mark.slow
@@ -776,7 +776,7 @@ async def test_operations_on_held_timers_wait_together(database: str, held: str)
     assert isinstance(results[41], StoreError if held == "written" else type(None))
     assert sum(each > 1000 for each in waits) == 2  # one for each of the commits
     await connection.close()
-    await store.close()
+    await store.aclose()
 
 
 @pytest.mark.posix
@@ -823,7 +823,7 @@ async def test_calls_that_wait_for_a_silent_server_fail_together(
     assert store._reader._silences == 1
     assert await store.get("n") is None
     await user.close()
-    await store.close()
+    await store.aclose()
 
 
 @pytest.mark.slow
@@ -966,7 +966,7 @@ async def test_no_statement_reads_the_whole_table(database: str) -> None:
     read = [query for query in queries if " aiowheel_timers " in query.query]
     plans = [await connection.fetch(f"EXPLAIN {each.query}", *each.args) for each in read]
     await connection.close()
-    await store.close()
+    await store.aclose()
 
     assert len({each.query for each in read}) >= 16
     scans = [
@@ -982,7 +982,7 @@ async def test_the_rows_of_a_prefix_are_read_without_the_names_after_it(database
     store = PostgresStore(database, partitions=1)
     await store.open()
     await store.commit("", [Put(f"{letter}:{n}", "h", 0, b"") for letter in "ab" for n in range(9)])
-    await store.close()
+    await store.aclose()
     connection = await connected(database)
     await connection.execute("SET enable_seqscan = off")
     queries: list[Any] = []

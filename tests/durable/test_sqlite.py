@@ -55,7 +55,7 @@ async def test_each_commit_is_synced_to_the_disk(path: Path) -> None:
     store = SQLiteStore(path)
     await store.open()
     found = await store._writer.run(lambda file: file.execute("PRAGMA synchronous").fetchone())
-    await store.close()
+    await store.aclose()
 
     assert found == (2,)  # FULL
 
@@ -92,7 +92,7 @@ async def test_a_page_does_not_read_large_payloads(path: Path) -> None:
     before = bytes_read()
     (page,) = await store.page([Cursor(0, -1, 0)], 0, 1000)
     read = bytes_read() - before
-    await store.close()
+    await store.aclose()
 
     assert len(page) == 50
     assert read < 2**20
@@ -114,7 +114,7 @@ async def test_a_long_page_does_not_delay_the_changes(path: Path) -> None:
     finally:
         is_read.set()
         await page
-        await store.close()
+        await store.aclose()
 
 
 async def test_the_first_statement_of_a_transaction_waits_for_another_writer(path: Path) -> None:
@@ -232,7 +232,7 @@ async def test_timers_that_are_closed_while_they_are_opened_end_the_block(path: 
     store = SQLiteStore(path)
     await store.open()
     owners = (await store.summary()).owners
-    await store.close()
+    await store.aclose()
 
     assert timers.closed
     assert owners == {"": 8}
@@ -389,7 +389,7 @@ async def test_a_timer_of_a_missing_partition_is_refused(path: Path) -> None:
     await store.commit("me", [put._replace(name=other)])
 
     assert [row.name for row in await store.rows()] == [other]
-    await store.close()
+    await store.aclose()
 
 
 async def test_a_payload_that_is_text_is_a_flaw(path: Path) -> None:
@@ -403,7 +403,7 @@ async def test_a_payload_that_is_text_is_a_flaw(path: Path) -> None:
 
     assert await store.check() == ["timer 'a' has the payload '', which is no bytes"]
 
-    await store.close()
+    await store.aclose()
 
 
 async def test_a_folder_that_is_missing_is_an_error(tmp_path: Path) -> None:
@@ -530,7 +530,7 @@ async def test_a_relative_path_names_the_same_file_in_another_folder(
         connection.rollback()
         connection.close()
     finally:
-        await store.close()
+        await store.aclose()
 
     assert name == "a"
     assert isinstance(result, Placed)
@@ -546,7 +546,7 @@ async def test_the_rows_of_a_prefix_are_read_without_the_other_names(
     await store.open()
     names = [f"{letter}:{n}" for letter in "ayz" for n in range(1000)]
     await store.commit("", [Put(name, "h", 0, b"") for name in [*names, "b:1"]])
-    await store.close()
+    await store.aclose()
     connection = sqlite3.connect(path)
     steps: list[None] = []
     connection.set_progress_handler(lambda: steps.append(None), 1)
@@ -571,4 +571,4 @@ async def test_a_prefix_is_found_in_a_file_of_another_encoding(path: Path) -> No
     for letter in "a\xff\u0100\ufffc\U0010ffff":
         rows = await store.rows(prefix=letter)
         assert [row.name for row in rows] == [f"{letter}{n}" for n in range(3)]
-    await store.close()
+    await store.aclose()

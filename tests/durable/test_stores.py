@@ -51,7 +51,7 @@ class OnDisk(StoreContract):
         pages = await store.page([Cursor(n, -1, 0) for n in range(store.partitions)], 10**9, 10)
         changes, _ = await store.changes("me")
         found = await store.get("t100000")
-        await store.close()
+        await store.aclose()
 
         assert {row.due_us: row.payload for page in pages for row in page} == wanted
         changed = {each.row.due_us: each.row.payload for each in changes if each.row is not None}
@@ -78,7 +78,7 @@ class OnDisk(StoreContract):
         letters: list[list[DeadLetter]] = []
         while page := await store.dead_letters(after=letters[-1][-1].id if letters else 0):
             letters.append(page)
-        await store.close()
+        await store.aclose()
 
         for pages in (lists, letters):
             assert [[len(row.payload) for row in page] for page in pages] == [

@@ -51,7 +51,7 @@ async def fill(store: Store) -> list[str]:
     await store.commit("me", PENDING)
     await store.release("me")
     fires = [letter.fire_id for letter in await store.dead_letters()]
-    await store.close()
+    await store.aclose()
     return fires
 
 
@@ -60,7 +60,7 @@ async def content(store: Store) -> tuple[list[Row], int]:
     await store.open(create=False)
     assert await store.check() == []
     found = await store.rows(), len(await store.dead_letters())
-    await store.close()
+    await store.aclose()
     return found
 
 
