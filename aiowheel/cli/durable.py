@@ -15,7 +15,7 @@ from aiowheel.cli._duration import duration
 from aiowheel.cli._job_output import print_json, print_table
 from aiowheel.cli._options import Json, number, path_of
 from aiowheel.durable import DeadLetter, Row, SQLiteStore, Store
-from aiowheel.durable._operations import Cancel, Operation, Placed, Redrive, Removed, Result
+from aiowheel.durable.operations import Cancel, Operation, Placed, Redrive, Removed, Result
 from aiowheel.errors import BadInputError, MissingExtraError
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from time import perf_counter_ns
 from typing import Any, TypeVar
 
-from aiowheel.durable._operations import Operation, Put, Result
 from aiowheel.durable._statistics import Counts
 from aiowheel.durable._store import Store
+from aiowheel.durable.operations import Operation, Put, Result
 from aiowheel.errors import BadRowError, DurableTimersClosedError, StoreError
 
 #: The most operations of one call; `schedule_many` writes pieces of this size.

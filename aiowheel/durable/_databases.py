@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from aiowheel._arguments import checked_int, safe_repr
 from aiowheel.durable._instants import FIRST_US, LAST_US
-from aiowheel.durable._operations import UNREAD, Cancel, Operation, Put, Row, Settle, part_of
 from aiowheel.durable._recurrence import recurrence_from
+from aiowheel.durable.operations import UNREAD, Cancel, Operation, Put, Row, Settle, part_of
 from aiowheel.errors import MissingExtraError, StoreVersionError
 
 MOST_PARTITIONS: Final = 1024

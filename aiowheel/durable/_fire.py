@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from aiowheel.durable._instants import to_datetime
-from aiowheel.durable._operations import Row
+from aiowheel.durable.operations import Row
 
 
 class Fire:

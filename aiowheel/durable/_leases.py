@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from aiowheel._events import emit, emit_info
 from aiowheel.durable._committer import Committer
 from aiowheel.durable._lagging_clock import LaggingClock
-from aiowheel.durable._operations import Leased
 from aiowheel.durable._statistics import Counts
 from aiowheel.durable._store import Store
 from aiowheel.durable._window import Window
+from aiowheel.durable.operations import Leased
 from aiowheel.errors import StoreError
 from aiowheel.timer import Timer
 

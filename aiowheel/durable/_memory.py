@@ -13,7 +13,8 @@ from typing import TypeAlias
 from aiowheel._arguments import checked_int
 from aiowheel.durable._databases import MOST_PARTITIONS, distributed
 from aiowheel.durable._instants import to_us
-from aiowheel.durable._operations import (
+from aiowheel.durable._store import Store
+from aiowheel.durable.operations import (
     Cancel,
     Change,
     Cursor,
@@ -34,7 +35,6 @@ from aiowheel.durable._operations import (
     second_name,
     settled_row,
 )
-from aiowheel.durable._store import Store
 from aiowheel.errors import StoreError, TimerExistsError
 
 

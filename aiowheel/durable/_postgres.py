@@ -23,7 +23,8 @@ from aiowheel._background import LastingTask
 from aiowheel._postgres_transaction import errors_of_psycopg, transaction_of
 from aiowheel.durable import _postgres_statements as statements
 from aiowheel.durable._databases import checked_partitions, flaws_of, missing_partitions
-from aiowheel.durable._operations import (
+from aiowheel.durable._store import Store
+from aiowheel.durable.operations import (
     Change,
     Cursor,
     DeadLetter,
@@ -36,7 +37,6 @@ from aiowheel.durable._operations import (
     Settle,
     Summary,
 )
-from aiowheel.durable._store import Store
 from aiowheel.errors import BadRowError, MissingExtraError, StoreError
 
 try:

@@ -18,7 +18,7 @@ from aiowheel.durable._databases import (
     window_row,
 )
 from aiowheel.durable._instants import FIRST_US
-from aiowheel.durable._operations import (
+from aiowheel.durable.operations import (
     LARGE_PAYLOAD,
     Cancel,
     Change,

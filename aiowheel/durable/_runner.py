@@ -17,7 +17,12 @@ from aiowheel._units import FOREVER
 from aiowheel.durable._committer import Committer
 from aiowheel.durable._fire import Fire
 from aiowheel.durable._lagging_clock import LaggingClock
-from aiowheel.durable._operations import (
+from aiowheel.durable._recurrence import recurrence_from
+from aiowheel.durable._retry import Retry
+from aiowheel.durable._statistics import Counts
+from aiowheel.durable._store import Store
+from aiowheel.durable._window import Entry, Window
+from aiowheel.durable.operations import (
     UNREAD,
     Result,
     Row,
@@ -26,11 +31,6 @@ from aiowheel.durable._operations import (
     settled_row,
     without_large_payload,
 )
-from aiowheel.durable._recurrence import recurrence_from
-from aiowheel.durable._retry import Retry
-from aiowheel.durable._statistics import Counts
-from aiowheel.durable._store import Store
-from aiowheel.durable._window import Entry, Window
 from aiowheel.errors import (
     BadRowError,
     DurableTimersClosedError,

@@ -37,7 +37,8 @@ from aiowheel._sqlite import (
 )
 from aiowheel.durable import _sqlite_statements as statements
 from aiowheel.durable._databases import checked_partitions, flaws_of, missing_partitions
-from aiowheel.durable._operations import (
+from aiowheel.durable._store import Store
+from aiowheel.durable.operations import (
     Change,
     Cursor,
     DeadLetter,
@@ -49,7 +50,6 @@ from aiowheel.durable._operations import (
     Settle,
     Summary,
 )
-from aiowheel.durable._store import Store
 from aiowheel.errors import BadRowError, StoreError
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from aiowheel.durable._databases import (
     missing_parts,
     window_row,
 )
-from aiowheel.durable._operations import (
+from aiowheel.durable.operations import (
     LARGE_PAYLOAD,
     UNREAD,
     Cancel,

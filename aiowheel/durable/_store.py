@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aiowheel.durable._operations import (
+from aiowheel.durable.operations import (
     Change,
     Cursor,
     DeadLetter,
@@ -23,6 +23,8 @@ from aiowheel.errors import StoreError
 
 class Store(ABC):
     """The durable state of timers. `aiowheel.durable.testing.StoreContract` tests a store.
+
+    `aiowheel.durable.operations` has the types of its arguments and results.
 
     A store object serves one event loop at a time, and one `DurableTimers`; only `MemoryStore` may
     serve several. After `aclose` it may be opened again, also in another loop. Every method may
@@ -158,14 +160,16 @@ class Store(ABC):
         """Take the changes that other processes made in the partitions of *owner*.
 
         Returns:
-            The changes, and whether there is a partition without an owner.
+            The changes, whose large payloads may be `UNREAD` as in `page`, and whether there is a
+            partition without an owner.
         """
 
     @abstractmethod
     async def page(self, cursors: Sequence[Cursor], until_us: int, limit: int) -> list[list[Row]]:
         """Return for each cursor the rows after it that are due by *until_us*.
 
-        Rows are in the order of (due, id), at most *limit* of each partition.
+        Rows are in the order of (due, id), at most *limit* of each partition. A payload with more
+        than `LARGE_PAYLOAD` bytes may be `UNREAD`; `get` then reads it when the timer is due.
         """
 
     @abstractmethod

@@ -24,7 +24,13 @@ from aiowheel.durable._committer import MOST_BYTES, MOST_OPERATIONS, Committer
 from aiowheel.durable._instants import Due, due_to_us, to_datetime
 from aiowheel.durable._lagging_clock import LaggingClock
 from aiowheel.durable._leases import Leases
-from aiowheel.durable._operations import (
+from aiowheel.durable._recurrence import Cron, MissedOccurrences, recurrence_of
+from aiowheel.durable._retry import Retry
+from aiowheel.durable._runner import Handler, HandlerFunction, Runner
+from aiowheel.durable._statistics import Counts, DurableStatistics
+from aiowheel.durable._store import Store
+from aiowheel.durable._window import Window
+from aiowheel.durable.operations import (
     LARGEST_PAYLOAD,
     LONGEST_NAME,
     Cancel,
@@ -42,12 +48,6 @@ from aiowheel.durable._operations import (
     Summary,
     made,
 )
-from aiowheel.durable._recurrence import Cron, MissedOccurrences, recurrence_of
-from aiowheel.durable._retry import Retry
-from aiowheel.durable._runner import Handler, HandlerFunction, Runner
-from aiowheel.durable._statistics import Counts, DurableStatistics
-from aiowheel.durable._store import Store
-from aiowheel.durable._window import Window
 from aiowheel.errors import DurableTimersClosedError, StoreError, TimerClosedError
 from aiowheel.timer import Timer, current_timer
 

@@ -13,9 +13,9 @@ from typing import Final
 
 from aiowheel._events import emit
 from aiowheel.durable._lagging_clock import LaggingClock
-from aiowheel.durable._operations import Change, Cursor, Row, without_large_payload
 from aiowheel.durable._statistics import Counts
 from aiowheel.durable._store import Store
+from aiowheel.durable.operations import Change, Cursor, Row, without_large_payload
 from aiowheel.errors import StoreError, TimerClosedError
 from aiowheel.timer import Timer, TimerHandle
 

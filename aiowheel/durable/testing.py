@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from aiowheel.durable._operations import (
+from aiowheel.durable._store import Store
+from aiowheel.durable.operations import (
     LONGEST_NAME,
     Cancel,
     Change,
@@ -26,7 +27,6 @@ from aiowheel.durable._operations import (
     part_of,
     second_name,
 )
-from aiowheel.durable._store import Store
 from aiowheel.errors import TimerExistsError
 
 __all__ = ("StoreContract",)

@@ -21,9 +21,9 @@ from typing import Any
 
 from aiowheel.durable import DurableTimers, Fire, NewTimer, SQLiteStore, Store
 from aiowheel.durable._committer import MOST_OPERATIONS
-from aiowheel.durable._operations import Cursor, Put
 from aiowheel.durable._postgres_statements import DUE_INDEX
 from aiowheel.durable._window import PAGE
+from aiowheel.durable.operations import Cursor, Put
 from aiowheel.timer import Histogram, Timer
 from benchmarks._memory import resident_bytes
 from benchmarks._side import Figures

@@ -15,7 +15,7 @@ import pytest
 
 from aiowheel.cli import run
 from aiowheel.durable import DurableTimers, SQLiteStore, StoreError
-from aiowheel.durable._operations import Put, Settle
+from aiowheel.durable.operations import Put, Settle
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 

@@ -13,7 +13,7 @@ from aiowheel import ManualTimer
 from aiowheel.dashboard._durable import DurableSampler, merged_durable
 from aiowheel.dashboard._sample import Sampler
 from aiowheel.durable import DurableTimers, Fire, MemoryStore, Retry, Store, StoreError
-from aiowheel.durable._operations import Summary
+from aiowheel.durable.operations import Summary
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 

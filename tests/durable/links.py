@@ -20,8 +20,8 @@ from aiowheel.durable import (
     StoreError,
     Summary,
 )
-from aiowheel.durable._operations import Change, Cursor, Leased, Operation, Result
 from aiowheel.durable._postgres_statements import PAGE, page_arguments
+from aiowheel.durable.operations import Change, Cursor, Leased, Operation, Result
 
 
 class Link(Store):

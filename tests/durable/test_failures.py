@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from aiowheel.durable import DurableTimers, NewTimer, PostgresStore, SQLiteStore, StoreError
-from aiowheel.durable._operations import Cursor
+from aiowheel.durable.operations import Cursor
 from benchmarks._postgres import PostgresMissingError
 from tests.shared.servers import PostgresServer, postgres_that_stops
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from aiowheel.durable import DurableTimers, Fire, MemoryStore, StoreError
-from aiowheel.durable._operations import Cancel, Operation, Placed, Put, Removed
+from aiowheel.durable.operations import Cancel, Operation, Placed, Put, Removed
 from aiowheel.testing import VirtualClockEventLoop
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]

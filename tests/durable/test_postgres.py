@@ -28,7 +28,7 @@ from aiowheel.durable import (
 )
 from aiowheel.durable import _postgres_statements as statements
 from aiowheel.durable._databases import flaws_of
-from aiowheel.durable._operations import (
+from aiowheel.durable.operations import (
     Cancel,
     Change,
     Cursor,

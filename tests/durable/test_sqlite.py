@@ -25,7 +25,7 @@ from aiowheel.durable import (
     TimerExistsError,
 )
 from aiowheel.durable import _sqlite_statements as statements
-from aiowheel.durable._operations import Cursor, Placed, Put, part_of
+from aiowheel.durable.operations import Cursor, Placed, Put, part_of
 
 from .links import Fired, refuse_a_second_use, share_and_take_over, until
 

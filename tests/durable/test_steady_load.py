@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from aiowheel.durable import DurableTimers, Fire, NewTimer, PostgresStore, SQLiteStore, Store
-from aiowheel.durable._operations import Cursor
+from aiowheel.durable.operations import Cursor
 
 from .links import pages_read
 

@@ -8,7 +8,7 @@ import pytest
 
 from aiowheel.durable import MemoryStore, SQLiteStore, Store
 from aiowheel.durable._databases import PAGE_BYTES
-from aiowheel.durable._operations import (
+from aiowheel.durable.operations import (
     LARGE_PAYLOAD,
     UNREAD,
     Cursor,

@@ -30,7 +30,9 @@ from aiowheel.durable import (
     TimerExistsError,
 )
 from aiowheel.durable._databases import distributed
-from aiowheel.durable._operations import (
+from aiowheel.durable._recurrence import Recurrence
+from aiowheel.durable._window import Entry
+from aiowheel.durable.operations import (
     LARGE_PAYLOAD,
     UNREAD,
     Cancel,
@@ -43,8 +45,6 @@ from aiowheel.durable._operations import (
     Row,
     part_of,
 )
-from aiowheel.durable._recurrence import Recurrence
-from aiowheel.durable._window import Entry
 from aiowheel.testing import VirtualClockEventLoop
 
 from .links import Cut, Link, Stalled, Transactional

@@ -16,8 +16,8 @@ import pytest
 
 from aiowheel.cli import run
 from aiowheel.durable import Cron, Row, SQLiteStore, Store
-from aiowheel.durable._operations import Placed, Put, Settle
 from aiowheel.durable._recurrence import recurrence_of
+from aiowheel.durable.operations import Placed, Put, Settle
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 

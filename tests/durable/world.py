@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Hashable
 
 from aiowheel.durable import DurableTimers, MemoryStore, StoreError
-from aiowheel.durable._operations import Result, Settle
+from aiowheel.durable.operations import Result, Settle
 from aiowheel.testing.simulation import World, step
 
 from .histories import LEASE, NEVER, FaultyLink, History, MemoryPlay, doubt, flaws_of, now

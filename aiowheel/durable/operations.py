@@ -12,6 +12,30 @@ from zlib import crc32
 
 from aiowheel.durable._instants import to_datetime
 
+__all__ = (
+    "LARGE_PAYLOAD",
+    "UNREAD",
+    "Cancel",
+    "Change",
+    "Cursor",
+    "DeadLetter",
+    "IfExists",
+    "Leased",
+    "Move",
+    "Operation",
+    "Placed",
+    "Put",
+    "Redrive",
+    "Removed",
+    "Result",
+    "Row",
+    "Settle",
+    "Settled",
+    "Summary",
+    "part_of",
+    "second_name",
+)
+
 T = TypeVar("T", bound=tuple[object, ...])
 
 if TYPE_CHECKING:
