@@ -149,6 +149,19 @@ class StoreContract:
             assert (await store.summary()).pending == 1000
             assert await store.check() == []
 
+    async def test_a_commit_is_seen_as_a_whole(self) -> None:
+        """A reader finds all its timers or none of them."""
+        async with _Opened(await self.make_store()) as store:
+            puts = [Put(f"t{number}", "h", 1, b"") for number in range(50)]
+            commit = asyncio.ensure_future(store.commit("me", puts))
+            seen: set[int] = set()
+            while not commit.done():
+                seen.add(len(await store.rows()))
+                await asyncio.sleep(0)
+            await commit
+
+            assert seen <= {0, len(puts)}
+
     async def test_new_and_known_names_of_one_commit(self) -> None:
         """Each put treats a known name by its `if_exists`, and new names are written beside."""
         async with _Opened(await self.make_store()) as store:
@@ -266,6 +279,24 @@ class StoreContract:
             assert await _one(store, following) == "done"
             assert await store.get("a") == row._replace(due_us=60, gen=2)
 
+    async def test_a_changed_timer_begins_its_attempts_anew(self) -> None:
+        """A fire that was redriven and retried ends, if its timer is moved or replaced."""
+        async with _Opened(await self.make_store()) as store:
+            epochs = (await _renew(store, "me")).epochs
+            for change in (Move("a", 70), Put("a", "h", 70, b"p")):
+                row = _row(await _one(store, Put("a", "h", 1, b"p")))
+                place = (row.part, epochs[row.part])
+                await _one(store, Settle(row.id, "a", row.gen, *place, error="x", attempts=1))
+                (letter,) = await store.dead_letters()
+                again = _row(await _one(store, Redrive(letter.id)))
+                retry = Settle(again.id, "a", again.gen, *place, 50, again.gen, 1, 1, None, 1)
+                assert await _one(store, retry) == "done"
+
+                changed = _row(await _one(store, change))
+
+                assert changed == again._replace(due_us=70, gen=again.gen + 1, fire_id=None)
+                assert await store.get("a") == changed
+
     async def test_a_dead_letter_can_be_redriven(self) -> None:
         """The fire keeps its identity, and its timer gets another name if the name is taken."""
         async with _Opened(await self.make_store()) as store:
@@ -285,6 +316,7 @@ class StoreContract:
             letters = await store.dead_letters()
             assert [letter.error for letter in letters] == ["boom", "boom"]
             first, second = letters
+            assert await store.dead_letters(limit=1) == [first]
             assert (first.name, first.handler, first.due_us, first.attempts) == ("a", "h", 1, 3)
             assert second.due_us == 99
             assert await store.dead_letters(after=first.id) == [second]
@@ -356,14 +388,38 @@ class StoreContract:
             assert sorted(taken.epochs) == given
             assert sorted(rest.epochs) == sorted(half.epochs)[: half.share]
             assert all(taken.epochs[part] == half.epochs[part] + 1 for part in given)
+            await _renew(store, "b", give_up=list(rest.epochs))  # nobody gives up those of others
+            assert (await _renew(store, "a")).epochs == rest.epochs
+
+    async def test_a_partition_without_an_owner_is_reported(self) -> None:
+        """Another process then need not wait for its next renewal to take it."""
+        async with _Opened(await self.make_store()) as store:
+            await _renew(store, "me")
+            assert not (await store.changes("me"))[1]
+
+            await _renew(store, "me", give_up=[0])
+
+            assert (await store.changes("me"))[1]
+
+    async def test_epochs_grow_over_a_restart(self) -> None:
+        """A settlement of the earlier process is refused."""
+        store = await self.make_store()
+        async with _Opened(store):
+            first = await _renew(store, "first")
+            await store.release("first")
+        async with _Opened(await self.same_store(store)) as again:
+            second = await _renew(again, "second")
+
+        assert all(second.epochs[part] > epoch for part, epoch in first.epochs.items())
 
     async def test_an_ended_lease_is_taken_over(self) -> None:
-        """The new owner has a larger epoch."""
+        """The new owner has a larger epoch, and no share is left for the other one."""
         async with _Opened(await self.make_store()) as store:
             dead = await _renew(store, "dead", lease_us=-1)
             heir = await _renew(store, "heir")
 
             assert heir.epochs == {part: epoch + 1 for part, epoch in dead.epochs.items()}
+            assert heir.share == store.partitions
 
     async def test_an_owner_learns_of_changes_by_others(self) -> None:
         """Each change of a timer that the owner may hold in memory is returned once."""
@@ -377,6 +433,7 @@ class StoreContract:
             await _one(store, Cancel("gone"), owner="other")
             new = _row(await _one(store, Put("new", "h", now + _SECOND, b""), owner="other"))
             await _one(store, Put("far", "h", now + 2 * _HOUR, b""), owner="other")
+            assert (await store.changes("other"))[0] == []
             changes = {change.id: change for change in (await store.changes("me"))[0]}
 
             assert changes == {
@@ -386,6 +443,10 @@ class StoreContract:
             }
             assert changes[moved.id].row in {None, await store.get("moved")}
             assert (await store.changes("me"))[0] == []
+
+            await _one(store, Cancel("new"), owner="other")
+            assert (await _renew(store, "me")).changes == [Change(new.id, None)]
+            assert (await _renew(store, "me")).changes == []
 
     async def test_a_cancel_is_final_unless_the_owner_may_fire_first(self) -> None:
         """The owner reads the change at its next renewal, which is before its lease ends."""
