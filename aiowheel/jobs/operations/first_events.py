@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from aiowheel.jobs.operations.frames import least_value
 
 _KEY: Final = "id", "key", "wanted", "expiry", "least", "rest_from", "leads"
-_WAITS_IN_BIN: Final = 4  # width of a bin of other keys, in mean waits of an operation
+_WAITS_IN_BIN: Final = 4  # width of a bin of other keys, in mean waits
 _IN_BIN: Final = 32  # mean number of events in a bin of a busy key
 _WIDEST: Final = 2**62  # width of a bin, in the unit of the trace
 _SAMPLE: Final = 1_000_000  # events that are sampled for busy keys, if there are more
@@ -33,7 +33,7 @@ def trace_size(
         events: The number of events.
         first_event: The time of the first event, or 0.
         last_event: The time of the last event, or -1.
-        mean_wait: The mean time that operations may wait for events, at least 1.
+        mean_wait: The mean time that a key of an operation may wait for events, at least 1.
     """
     return F.struct(
         events.alias("events"),

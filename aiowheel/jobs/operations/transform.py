@@ -222,10 +222,14 @@ def _size(operations: DataFrame, events: DataFrame, tick: int) -> Column:
 
 
 def mean_wait(last_event: Column, tick: int) -> Column:
-    """Aggregate the mean time that operations may wait for events, at least 1."""
+    """Aggregate the mean time that the keys of operations may wait for events, at least 1."""
     until = F.least(_expiry(tick), last_event + 1)
     wait = F.greatest(until - F.col("created"), F.lit(1))
-    return F.coalesce(F.avg(wait).cast("bigint"), F.lit(1))
+    # A key has a bin for every few mean waits. Without the weight, few operations with many keys
+    # and long waits beside many short ones would have millions of bins.
+    keys = F.greatest(F.size("keys"), F.lit(1))
+    mean = F.sum(wait.cast("double") * keys) / F.sum(keys)
+    return F.coalesce(mean.cast("bigint"), F.lit(1))
 
 
 def _unchanged(frame: DataFrame) -> DataFrame:
