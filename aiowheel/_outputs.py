@@ -49,7 +49,7 @@ def whole_file(path: Path, *, errors: str = "strict") -> Generator[TextIO]:
             file.flush()
             os.fsync(file.fileno())
         hidden.replace(place)
-        _sync_folder(place.parent)
+        sync_folder(place.parent)
     except ConnectionError:  # raised by the block: a disk never raises it
         raise
     except OSError as error:
@@ -149,8 +149,11 @@ def check_files(folder: str, files: Iterable[str]) -> None:
             )
 
 
-def _sync_folder(folder: Path) -> None:
-    """Force the names in *folder* to the disk, if the system supports it."""
+def sync_folder(folder: Path) -> None:
+    """Force the names in *folder* to the disk, as after a rename, if the system supports it.
+
+    Windows does not, nor do some network file systems.
+    """
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

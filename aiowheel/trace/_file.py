@@ -11,7 +11,6 @@ import base64
 import contextlib
 import errno
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aiowheel._build import build_info
+from aiowheel._outputs import sync_folder
 
 from ._batch import BATCH_SCHEMA
 from .schema import RECORDER_KEY, SCHEMA_VERSION, TRACE_SCHEMA, VERSION_KEY
@@ -90,7 +90,7 @@ class TraceFile:
         os.fsync(self._sink.fileno())
         self._sink.close()
         self._hidden.rename(self.path)
-        _sync_folder(self.path.parent)
+        sync_folder(self.path.parent)
 
     def abandon(self) -> None:
         """Remove the incomplete file after an error."""
@@ -101,14 +101,3 @@ class TraceFile:
             self._sink.close()
         with contextlib.suppress(OSError):  # the file system may have become read-only
             self._hidden.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    # A rename is a change of the folder and reaches the disk only when the folder is synced.
-    if sys.platform == "win32":  # Windows cannot open a folder
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,11 +1,13 @@
 """The recorder: the rows that it writes, when, and the rows that it drops."""
 
 import asyncio
+import errno
 import gc
 import math
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -376,6 +378,27 @@ def test_a_disk_error_loses_only_the_open_file(
     assert read_trace(tmp_path)["operation_id"].to_pylist() == list(range(20, 50))
     assert "20 rows lost: [Errno 28] No space left on device" in caplog.text
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.posix
+def test_a_folder_that_cannot_be_synced_loses_no_rows(
+    tmp_path: Path, finish: Finish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some network file systems refuse to sync a folder; the file is complete and visible."""
+    sync = os.fsync
+
+    def refuse_folders(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse_folders)
+    with recorder_at_noon(tmp_path) as recorder:
+        finish(recorder, times=5)
+
+    statistics = recorder.statistics()
+    assert (statistics.written, statistics.failed, statistics.files) == (5, 0, 1)
+    assert read_trace(tmp_path).num_rows == 5
 
 
 def test_a_broken_file_that_cannot_be_removed_does_not_end_the_writer(
