@@ -5,8 +5,9 @@ Source: a wrapper around the timer, so that a timer without recording pays no co
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import Context
 from typing import TypeVar, TypeVarTuple, Unpack, overload
 
@@ -86,37 +87,34 @@ class RecordedTimer:
         """Sleep like `Timer.sleep`."""
         created = self.now_ns()
         deadline = min(created + max(0, delay_to_ns("delay", delay)), FOREVER)
-        outcome = Outcome.CANCELLED
         try:
             value = await self._timer.sleep(delay, result)
-            outcome = Outcome.EXPIRED
-        finally:
-            self.note("sleep", created, deadline, outcome)
+        except asyncio.CancelledError:
+            self.note("sleep", created, deadline, Outcome.CANCELLED)
+            raise
+        self.note("sleep", created, deadline, Outcome.EXPIRED)
         return value
 
-    @asynccontextmanager
-    async def timeout(self, delay: Delay | None) -> AsyncGenerator[Timeout]:
+    def timeout(self, delay: Delay | None) -> AbstractAsyncContextManager[Timeout]:
         """Return a context manager like `Timer.timeout`, usable for one `async with`."""
-        async with self._recorded(self._timer.timeout(delay)) as block:
-            yield block
+        return self._recorded(self.now_ns(), self._timer.timeout(delay))
 
-    @asynccontextmanager
-    async def timeout_at(self, when: Delay | None) -> AsyncGenerator[Timeout]:
+    def timeout_at(self, when: Delay | None) -> AbstractAsyncContextManager[Timeout]:
         """Return a context manager like `Timer.timeout_at`, usable for one `async with`."""
-        async with self._recorded(self._timer.timeout_at(when)) as block:
-            yield block
+        return self._recorded(self.now_ns(), self._timer.timeout_at(when))
 
     @asynccontextmanager
-    async def _recorded(self, block: Timeout) -> AsyncGenerator[Timeout]:
-        created = self.now_ns()
-        try:
-            async with block:
+    async def _recorded(self, created: int, block: Timeout) -> AsyncGenerator[Timeout]:
+        async with block:
+            try:
                 yield block
-        finally:
-            outcome = Outcome.EXPIRED if block.expired() else Outcome.COMPLETED
-            when = block.when()
-            deadline = FOREVER if when is None else delay_to_ns("when", when)
-            self.note("timeout", created, deadline, outcome)
+            finally:
+                when = block.when()
+                deadline = FOREVER if when is None else delay_to_ns("when", when)
+                if block.expired():
+                    self.note("timeout", created, deadline, Outcome.EXPIRED)
+                elif not self._timer.closed:  # closing the timer dropped the deadline
+                    self.note("timeout", created, deadline, Outcome.COMPLETED)
 
     def now_ns(self) -> int:
         """The timer's time in nanoseconds."""

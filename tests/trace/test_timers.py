@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiowheel import ManualTimer, Timer
+from aiowheel import ManualTimer, Timer, TimerClosedError
 from aiowheel.trace import RecordedTimer, TraceRecorder, read_trace
 
 MS = 1_000_000
@@ -121,3 +121,41 @@ async def test_sleeps_and_timeouts_leave_rows(recorder: TraceRecorder) -> None:
         ("timeout", "completed", None),
         ("sleep", "cancelled", 8_000.0),
     ]
+
+
+@pytest.mark.virtual_time
+async def test_deadlines_of_a_closed_timer_leave_no_rows(recorder: TraceRecorder) -> None:
+    """Neither the ones that the close drops nor the ones that the closed timer refuses."""
+    async with Timer(tick=0.001) as timer:
+        recorded = RecordedTimer(timer, recorder)
+        block = recorded.timeout(8.0)
+        asleep = asyncio.ensure_future(recorded.sleep(8.0))
+        refused_block = recorded.timeout(8.0)
+        await block.__aenter__()
+        await asyncio.sleep(1.0)
+    await block.__aexit__(None, None, None)
+    with pytest.raises(TimerClosedError):
+        await asleep
+    with pytest.raises(TimerClosedError):
+        await recorded.sleep(1.0)
+    with pytest.raises(TimerClosedError):
+        await refused_block.__aenter__()
+    recorder.close()
+
+    assert recorder.statistics().recorded == 0
+
+
+@pytest.mark.virtual_time
+async def test_a_timeout_counts_from_its_call(recorder: TraceRecorder) -> None:
+    """As for `Timer.timeout`: a wrong argument raises at the call, and the delay begins there."""
+    async with Timer(tick=0.001) as timer:
+        recorded = RecordedTimer(timer, recorder)
+        with pytest.raises(TypeError, match="delay must be"):
+            recorded.timeout("5")  # type: ignore[arg-type]
+        block = recorded.timeout(0.5)
+        await asyncio.sleep(0.25)
+        async with block as inner:
+            assert inner.when() == timer.time() + 0.25
+    recorder.close()
+
+    assert rows_of(recorder.folder) == [("timeout", "completed", 500.0, 250.0, None)]
