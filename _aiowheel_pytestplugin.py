@@ -6,6 +6,7 @@ the package, and imports the package only for a test that uses a fixture or the 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from aiowheel.testing import ManualTimer, VirtualClock
 
 MARK = "virtual_time"
+
+# The checks of stores must show the values of a failed assert. In an editable install, pytest does
+# not know that these modules belong to a plugin. It warns of modules that are imported already.
+pytest.register_assert_rewrite(
+    *{"aiowheel.durable.testing", "aiowheel.testing._store_checks"}.difference(sys.modules)
+)
 
 
 @pytest.fixture

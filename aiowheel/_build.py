@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
     SOURCE_SUFFIXES,
+    ExtensionFileLoader,
     FileFinder,
     ModuleSpec,
     SourceFileLoader,
@@ -90,10 +91,15 @@ class Source(NamedTuple):
 
 
 class SourceOnlyFinder:
-    """A finder on `sys.meta_path` that finds a module's source and ignores its extension."""
+    """A finder on `sys.meta_path` that finds a module's source and ignores its extension.
+
+    It leaves modules without an extension to the other finders: pytest's, for example, rewrites
+    their asserts.
+    """
 
     def __init__(self) -> None:
-        self._finders: dict[str, FileFinder] = {}  #: by folder
+        #: by folder: one for extensions, one for sources
+        self._finders: dict[str, tuple[FileFinder, FileFinder]] = {}
 
     def find_spec(
         self,
@@ -101,18 +107,21 @@ class SourceOnlyFinder:
         path: Sequence[str] | None,
         target: ModuleType | None = None,  # noqa: ARG002 - the protocol's third parameter
     ) -> ModuleSpec | None:
-        """Look for a source file of the package; None leaves the search to the next finder."""
+        """Look for the source beside an extension of the package; None leaves it to the next."""
         if path is None or not fullname.startswith(f"{_PACKAGE}."):
             return None
         for folder in path:
-            finder = self._finders.get(folder)
-            if finder is None:
-                finder = FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES))
-                self._finders[folder] = finder
-            spec = finder.find_spec(fullname)
-            # A spec without a loader is a folder without __init__.py, which other finders handle.
-            if spec is not None and spec.loader is not None:
-                return spec
+            finders = self._finders.get(folder)
+            if finders is None:
+                finders = self._finders[folder] = (
+                    FileFinder(folder, (ExtensionFileLoader, EXTENSION_SUFFIXES)),
+                    FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES)),
+                )
+            extensions, sources = finders
+            extension = extensions.find_spec(fullname)
+            # A spec without a loader is a folder, which other finders handle.
+            if extension is not None and extension.loader is not None:
+                return sources.find_spec(fullname)
         return None
 
     def invalidate_caches(self) -> None:

@@ -84,6 +84,25 @@ def test_no_extensions_runs_the_source(box: Path) -> None:
     assert (result.stdout.split(), result.stderr) == (["source", "False"], "")
 
 
+def test_no_extensions_leaves_other_modules_to_other_finders(box: Path) -> None:
+    """The finder of pytest, for example, rewrites the asserts of modules."""
+    (box / "box/_cold.py").touch()
+    program = """
+import sys
+asked = []
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        asked.append(name)
+sys.meta_path.insert(0, Finder)
+import box, box._cold, box._hot
+print(*(name for name in asked if name.startswith("box.")))
+"""
+    result = python(box, program, AIOWHEEL_NO_EXTENSIONS="1")
+
+    assert result.stdout.split() == ["box._build", "box._cold"]
+
+
 def test_require_extensions_accepts_the_compiled_build(box: Path) -> None:
     """`AIOWHEEL_REQUIRE_EXTENSIONS` raises no error if compiled modules are present."""
     result = python(box, "import box; print(box.accelerated())", AIOWHEEL_REQUIRE_EXTENSIONS="1")

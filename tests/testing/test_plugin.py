@@ -364,6 +364,62 @@ def test_it():
     run(pytester).assert_outcomes(passed=1)
 
 
+@pytest.mark.parametrize("no_extensions", ["0", "1"])
+def test_the_checks_of_a_store_show_the_values_of_a_failed_assert(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, no_extensions: str
+) -> None:
+    """The same holds in both builds; as in an editable install, pytest knows only the plugin."""
+    monkeypatch.setenv("AIOWHEEL_NO_EXTENSIONS", no_extensions)
+    monkeypatch.delenv("AIOWHEEL_REQUIRE_EXTENSIONS", raising=False)
+    pytester.makepyfile(
+        """
+import asyncio
+from aiowheel.durable import MemoryStore
+from aiowheel.durable.testing import StoreContract
+from aiowheel.testing import MemoryCounters, counter_store_checks
+
+class Counters(MemoryCounters):
+    async def read(self, keys):
+        epoch, values = await super().read(keys)
+        return epoch, {key: value + 11 for key, value in values.items()}
+
+class Timers(MemoryStore):
+    async def get(self, name):
+        return None
+
+class Contract(StoreContract):
+    async def make_store(self):
+        return Timers()
+
+def test_counters():
+    (check,) = [each for each in counter_store_checks() if each.__name__ == "a_write_is_a_maximum"]
+    asyncio.run(check(Counters))
+
+def test_timers():
+    asyncio.run(Contract().test_a_written_timer_is_read_back())
+"""
+    )
+
+    result = run(pytester, "-W", "ignore:aiowheel runs:RuntimeWarning")
+
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["E *assert * == *", "E *assert * == *"])
+
+
+def test_a_module_that_is_imported_before_the_plugin_gives_no_warning(
+    pytester: pytest.Pytester,
+) -> None:
+    """A plugin of the project may import it."""
+    pytester.makepyfile(own_plugin="import aiowheel.testing")
+    pytester.makepyfile("def test_it():\n    pass\n")
+    pytester.syspathinsert()
+    plugins = ("-p", "own_plugin", "-p", "_aiowheel_pytestplugin")
+
+    result = pytester.runpytest_subprocess(*plugins, "-W", "error", timeout=120)
+
+    result.assert_outcomes(passed=1)
+
+
 def test_the_marks_arguments_may_go_by_position(pytester: pytest.Pytester) -> None:
     """The order is that of `pytest --markers`, and each argument reaches the loop."""
     pytester.makepyfile(
