@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from asyncio.events import _get_running_loop
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from aiowheel._events import emit
 from aiowheel._printable import error_repr
 from aiowheel.timer._driver import foreign_loop_error
+
+T = TypeVar("T")
 
 
 def check_loop(what: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -82,3 +84,14 @@ async def end_task(task: asyncio.Task[None] | None) -> None:
         await asyncio.wait([task], timeout=0.1)
     if not task.cancelled():
         task.exception()
+
+
+def settle(future: asyncio.Future[T], outcome: T | BaseException) -> None:
+    """Give *future* its result or its exception, unless the task that awaits it was cancelled."""
+    if future.done():
+        return
+    if isinstance(outcome, BaseException):
+        future.set_exception(outcome)
+        future.exception()  # marks it as retrieved: asyncio must not log it if no caller waits
+    else:
+        future.set_result(outcome)

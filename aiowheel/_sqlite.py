@@ -14,6 +14,7 @@ from threading import Thread
 from typing import Any, Final, TypeAlias, TypeVar
 
 from aiowheel._arguments import safe_repr
+from aiowheel._background import settle
 
 T = TypeVar("T")
 
@@ -24,7 +25,6 @@ VALUE_ERRORS: Final = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.Interf
 _Call: TypeAlias = tuple[
     Callable[[sqlite3.Connection], Any] | None, asyncio.AbstractEventLoop, "asyncio.Future[Any]"
 ]
-_Outcome: TypeAlias = tuple[object, BaseException | None]
 
 
 def checked_file(path: str | os.PathLike[str]) -> Path:
@@ -143,30 +143,34 @@ class ConnectionThread:
         while is_open:
             call, loop, future = calls.get()
             is_open = call is not None
-            outcome = self._drop() if call is None else self._outcome(call)
+            outcome: object = None
+            if call is None:
+                self._drop()
+            else:
+                outcome = self._outcome(call)
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                loop.call_soon_threadsafe(_settle, future, *outcome)
+                loop.call_soon_threadsafe(settle, future, outcome)
             del call, loop, future, outcome  # the waiting thread must not keep them alive
 
-    def _outcome(self, call: Callable[[sqlite3.Connection], object]) -> _Outcome:
+    def _outcome(self, call: Callable[[sqlite3.Connection], object]) -> object:
+        """Return the result of *call*, or the exception that it raised."""
         try:
             if self._connection is not None and self._identity != identity_of(self._path):
                 self._drop()
             if self._connection is None:
                 self._connection = self._connect(self._path)
                 self._identity = identity_of(self._path)
-            return call(self._connection), None
+            return call(self._connection)
         except BaseException as error:
             if isinstance(error, sqlite3.Error) and not isinstance(error, VALUE_ERRORS):
                 self._drop()
-            return None, error
+            return error
 
-    def _drop(self) -> _Outcome:
+    def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
-        return None, None
 
     async def aclose(self) -> None:
         """Close the connection and end the thread; idempotent."""
@@ -176,15 +180,6 @@ class ConnectionThread:
             closed: asyncio.Future[None] = loop.create_future()
             calls.put((None, loop, closed))
             await closed
-
-
-def _settle(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
-    if future.done():  # cancelled
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
 
 
 class FileLook:

@@ -26,7 +26,7 @@ from aiowheel.dashboard._sample import Sampler, named
 from aiowheel.dashboard._viewers import Viewers
 from aiowheel.dashboard._waiting import Json
 from aiowheel.errors import BadInputError
-from aiowheel.integrations._hangup import disconnected
+from aiowheel.integrations._hangup import send_until_disconnect
 from aiowheel.integrations._stop_signals import signal_listener
 from aiowheel.purgatory import Purgatory
 from aiowheel.timer import Timer
@@ -230,16 +230,7 @@ class Dashboard:
         if self._is_closed:
             await _end_stream(send)
             return
-        sending = asyncio.create_task(self._send_snapshots(process, send))
-        leaving = asyncio.create_task(disconnected(receive))
-        try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            leaving.cancel()
-            sending.cancel()
-            # OSError: the client has disconnected.
-            with contextlib.suppress(asyncio.CancelledError, OSError):
-                await sending
+        await send_until_disconnect(self._send_snapshots(process, send), receive, OSError)
 
     async def _send_snapshots(self, process: str, send: Send) -> None:
         processes = self._processes

@@ -6,7 +6,9 @@ task of the request waits for the disconnect, and the result interrupts it.
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Future, current_task
+from asyncio import CancelledError, Future, create_task, current_task
+from collections.abc import Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ async def done_before_disconnect(waiter: Future[Any], receive: Receive) -> bool:
     Cancelling this call cancels *waiter* as well.
 
     Args:
-        waiter: The future that a purgatory returned.
+        waiter: The future that a purgatory returned, or a task.
         receive: The `receive` of the request, whose body is discarded.
     """
     if waiter.done():
@@ -52,6 +54,24 @@ async def done_before_disconnect(waiter: Future[Any], receive: Receive) -> bool:
         done = waiter.done()
         waiter.cancel()
     return done
+
+
+async def send_until_disconnect(
+    sending: Coroutine[Any, Any, None], receive: Receive, lost: type[Exception]
+) -> None:
+    """Run *sending* until it ends or the client disconnects, which cancels it.
+
+    Args:
+        sending: Sends the messages to the client.
+        receive: The `receive` of the request; an exception of it cancels *sending* and is raised.
+        lost: The error that *sending* raises if the client has disconnected; it is dropped.
+    """
+    task = create_task(sending)
+    try:
+        await done_before_disconnect(task, receive)
+    finally:
+        with suppress(CancelledError, lost):
+            await task
 
 
 async def disconnected(receive: Receive) -> None:

@@ -6,7 +6,7 @@ from asyncio import Task, create_task
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from signal import SIGINT, SIGTERM, Signals
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, TypeVar
 
 from starlette.requests import HTTPConnection
 
@@ -18,6 +18,8 @@ from aiowheel.integrations._stop_signals import checked_signals, signal_listener
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared import CounterStore, SharedCounters
 from aiowheel.timer import Timer
+
+T = TypeVar("T")
 
 _SERVE_IT = (
     "and serve it by a server that runs the lifespan: daphne runs none, nor does "
@@ -99,12 +101,7 @@ async def get_purgatory(connection: HTTPConnection) -> Purgatory:
     Raises:
         AiowheelError: The application has no `wheel_lifespan`, or its server does not run it.
     """
-    purgatory: object = getattr(connection.state, "purgatory", None)
-    if not isinstance(purgatory, Purgatory):
-        raise AiowheelError(
-            "no purgatory in request.state: give the app lifespan=wheel_lifespan(), " + _SERVE_IT
-        )
-    return purgatory
+    return _from_state(connection, "purgatory", Purgatory)
 
 
 async def get_timer(connection: HTTPConnection) -> Timer:
@@ -113,12 +110,7 @@ async def get_timer(connection: HTTPConnection) -> Timer:
     Raises:
         AiowheelError: The application has no `wheel_lifespan`, or its server does not run it.
     """
-    timer: object = getattr(connection.state, "timer", None)
-    if not isinstance(timer, Timer):
-        raise AiowheelError(
-            "no timer in request.state: give the app lifespan=wheel_lifespan(), " + _SERVE_IT
-        )
-    return timer
+    return _from_state(connection, "timer", Timer)
 
 
 async def get_shared(connection: HTTPConnection) -> SharedCounters:
@@ -128,10 +120,16 @@ async def get_shared(connection: HTTPConnection) -> SharedCounters:
         AiowheelError: The application has no `wheel_lifespan` with `counters`, or its server does
             not run it.
     """
-    shared: object = getattr(connection.state, "shared", None)
-    if not isinstance(shared, SharedCounters):
+    return _from_state(connection, "shared", SharedCounters, "shared counters", "counters=store")
+
+
+def _from_state(
+    connection: HTTPConnection, name: str, kind: type[T], noun: str = "", option: str = ""
+) -> T:
+    found: object = getattr(connection.state, name, None)
+    if not isinstance(found, kind):
         raise AiowheelError(
-            "no shared counters in request.state: give the app "
-            "lifespan=wheel_lifespan(counters=store), " + _SERVE_IT
+            f"no {noun or name} in request.state: give the app "
+            f"lifespan=wheel_lifespan({option}), {_SERVE_IT}"
         )
-    return shared
+    return found

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from aiowheel._background import settle
 from aiowheel.errors import StoreUnavailableError
 
 A = TypeVar("A")
@@ -72,17 +73,7 @@ class Grouped(Generic[A, R]):
             except asyncio.CancelledError:
                 text = "cancelled during the call, which may have been carried out"
                 for _, caller in batch:
-                    _settle(caller, StoreUnavailableError(text))
+                    settle(caller, StoreUnavailableError(text))
                 raise
             for (_, caller), result in zip(batch, results, strict=True):
-                _settle(caller, result)
-
-
-def _settle(caller: asyncio.Future[R], result: R | Exception) -> None:
-    if caller.done():  # its task was cancelled
-        return
-    if isinstance(result, Exception):
-        caller.set_exception(result)
-        caller.exception()  # marks it as retrieved: asyncio must not log it if no caller waits
-    else:
-        caller.set_result(result)
+                settle(caller, result)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from aiowheel.errors import StoreUnavailableError
-from aiowheel.integrations._hangup import disconnected
+from aiowheel.integrations._hangup import send_until_disconnect
 from aiowheel.serve._feed import feed
 from aiowheel.serve._parameters import Seen, checked_query, seen, topic_name
 from aiowheel.serve._refusal import Refusal
@@ -30,21 +29,10 @@ async def subscribe(service: Service, socket: WebSocket) -> None:
         service.refuse_when_stopping()
         with service.waiters.admit(socket):
             await socket.accept()
-            await _serve(service, socket, name, has)
+            sending = _send(service, socket, name, has)
+            await send_until_disconnect(sending, socket.receive, WebSocketDisconnect)
     except Refusal as refusal:
         await socket.send_denial_response(refusal.answer())
-
-
-async def _serve(service: Service, socket: WebSocket, name: str, has: Seen) -> None:
-    sending = asyncio.create_task(_send(service, socket, name, has))
-    leaving = asyncio.create_task(disconnected(socket.receive))
-    try:
-        await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        leaving.cancel()
-        sending.cancel()
-        with suppress(asyncio.CancelledError, WebSocketDisconnect):
-            await sending
 
 
 async def _send(service: Service, socket: WebSocket, name: str, has: Seen) -> None:

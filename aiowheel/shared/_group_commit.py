@@ -7,9 +7,9 @@ load the batches grow by themselves.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from aiowheel._background import end_task
+from aiowheel._background import end_task, settle
 from aiowheel._events import emit
 from aiowheel._printable import error_repr
 from aiowheel.errors import SharedCountersClosedError, StoreUnavailableError
@@ -31,6 +31,11 @@ class _Batch:
         self.raisers: list[asyncio.Future[str]] = []  # the callers that wait for `values`
         self.checks: dict[str, None] = {}
         self.checkers: list[asyncio.Future[str]] = []  # the callers that wait for `checks`
+
+    def fail(self, error: Exception) -> None:
+        """Raise *error* in the callers that still wait."""
+        for caller in (*self.raisers, *self.checkers):
+            settle(caller, error)
 
 
 class GroupCommit:
@@ -125,12 +130,14 @@ class GroupCommit:
                     epoch = await self._store.raise_to(batch.values)
                     self._counts.writes += 1
                     self._committed(epoch, batch.values)
-                    _settle(batch.raisers, epoch=epoch)
+                    for caller in batch.raisers:
+                        settle(caller, epoch)
                     batch.values = {}
                 if batch.checks:
                     epoch = await self._store.add_one(batch.checks)
                     self._counts.writes += 1
-                    _settle(batch.checkers, epoch=epoch)
+                    for caller in batch.checkers:
+                        settle(caller, epoch)
                     batch.checks = {}
             except StoreUnavailableError as error:
                 # The write may have been made. A repeated maximum changes nothing, and a repeated
@@ -147,7 +154,7 @@ class GroupCommit:
     def _give_up(self, batch: _Batch, error: Exception) -> None:
         keys = len(batch.values) + len(batch.checks)
         emit("aiowheel.shared_write_failed", keys=keys, error=error_repr(error))
-        _settle([*batch.raisers, *batch.checkers], error=error)
+        batch.fail(error)
 
     async def aclose(self) -> None:
         """End the writer; publishes that are not written yet raise an error in their callers."""
@@ -156,19 +163,5 @@ class GroupCommit:
             await end_task(self._task)
         finally:  # also if this call is cancelled
             for batch in self._waiting:
-                error = SharedCountersClosedError("the shared counters were closed")
-                _settle([*batch.raisers, *batch.checkers], error=error)
+                batch.fail(SharedCountersClosedError("the shared counters were closed"))
             self._waiting.clear()
-
-
-def _settle(
-    callers: Sequence[asyncio.Future[str]], *, epoch: str = "", error: Exception | None = None
-) -> None:
-    for caller in callers:
-        if caller.done():  # its task was cancelled
-            continue
-        if error is None:
-            caller.set_result(epoch)
-        else:
-            caller.set_exception(error)
-            caller.exception()  # marks it as retrieved: asyncio would log it for a lost caller

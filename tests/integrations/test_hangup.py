@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("starlette")
 
 from aiowheel import Purgatory, Timer
-from aiowheel.integrations._hangup import done_before_disconnect
+from aiowheel.integrations._hangup import done_before_disconnect, send_until_disconnect
 
 pytestmark = [pytest.mark.one_build, pytest.mark.virtual_time]
 
@@ -101,3 +101,59 @@ async def test_a_result_and_a_disconnect_in_one_loop_iteration(first: str) -> No
 
         assert len(purgatory) == 0
         assert task.cancelling() == 0
+
+
+async def test_a_disconnect_cancels_the_sending() -> None:
+    """The sending has ended when the call returns."""
+    ended: list[float] = []
+
+    async def send() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(asyncio.get_running_loop().time())
+
+    start = asyncio.get_running_loop().time()
+    await send_until_disconnect(send(), leaving_after(1), OSError)
+
+    assert ended == [start + 1]
+
+
+@pytest.mark.parametrize("error", [None, OSError, ValueError])
+async def test_the_end_of_the_sending_ends_the_wait(error: type[Exception] | None) -> None:
+    """Its error is raised, unless it is the one of a lost connection."""
+
+    async def send() -> None:
+        await asyncio.sleep(1)
+        if error is not None:
+            raise error
+
+    start = asyncio.get_running_loop().time()
+    try:
+        await send_until_disconnect(send(), leaving_after(60), OSError)
+    except ValueError:
+        assert error is ValueError
+    else:
+        assert error is not ValueError
+
+    assert asyncio.get_running_loop().time() == start + 1
+
+
+async def test_an_error_of_receive_cancels_the_sending() -> None:
+    """The error is raised to the server."""
+    ended = asyncio.Event()
+
+    async def send() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(1)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await send_until_disconnect(send(), receive, OSError)
+
+    assert ended.is_set()
