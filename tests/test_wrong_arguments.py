@@ -707,6 +707,44 @@ def test_a_wrong_argument_is_named_at_the_call(name: str) -> None:
         assert unchanged, label
 
 
+class Unprintable:
+    """An object whose `repr` raises."""
+
+    def __repr__(self) -> str:
+        raise ZeroDivisionError
+
+
+class UnprintableCallback(Unprintable):
+    """A callback whose `repr` raises."""
+
+    def __call__(self) -> None:
+        """Do nothing."""
+
+
+UNPRINTABLE: dict[str, Callable[[Timer, Any], object]] = {
+    "send must be a function": lambda timer, odd: connections.Heartbeat(
+        odd, do_nothing, interval=1, timeout=1, timer=timer
+    ),
+    "app must be an ASGI application": lambda timer, odd: asgi.SlowRequestMiddleware(
+        odd, timer=timer
+    ),
+    "heartbeat and on_heartbeat must be given together": (
+        lambda timer, _: connections.ConnectionWatch(
+            do_nothing, on_heartbeat=UnprintableCallback(), timer=timer
+        )
+    ),
+    'uvloop must be True, False or "auto"': lambda _, odd: aiowheel.new_event_loop(uvloop=odd),
+}
+
+
+@pytest.mark.parametrize("text", UNPRINTABLE)
+async def test_a_value_that_cannot_be_printed_is_named(text: str) -> None:
+    """An error in the user's `repr` must not replace the error of the call."""
+    async with Timer() as timer:
+        with pytest.raises((TypeError, ValueError), match=f"{text}, got .*Unprintable"):
+            UNPRINTABLE[text](timer, Unprintable())
+
+
 def test_there_are_enough_cases() -> None:
     """An empty list of cases would make the tests above pass."""
     assert len(CASES) >= 300

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Mapping
 from http import HTTPStatus
 from typing import Any, Self, cast
 
-from aiowheel._arguments import checked_str
+from aiowheel._arguments import checked_str, safe_repr
 from aiowheel._events import emit
 from aiowheel._printable import scheme_only
 from aiowheel.client._messages import Message, Progress, Published, TopicRefusedError
@@ -215,7 +215,7 @@ class TopicClient:
         # Checked here, because a slash or a question mark would change the address.
         if not _NAME.fullmatch(checked_str("topic", topic)):
             legal = "consist of A-Z a-z 0-9 . _ ~ : -, and not be . or .."
-            raise ValueError(f"topic must {legal}, got {topic!r}")
+            raise ValueError(f"topic must {legal}, got {safe_repr(topic)}")
         return self._topics + topic
 
 

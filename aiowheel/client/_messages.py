@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from aiowheel._arguments import checked_str
+from aiowheel._arguments import checked_str, safe_repr
 from aiowheel.errors import AiowheelError
 
 _POSITION = re.compile("[0-9a-f]{8}-[0-9]{1,16}")
@@ -93,7 +93,7 @@ class Progress:
         if position is None:
             return cls()
         if not _POSITION.fullmatch(checked_str("after", position)):
-            raise ValueError(f"after must be the position of a message, got {position!r}")
+            raise ValueError(f"after must be the position of a message, got {safe_repr(position)}")
         epoch, _, version = position.partition("-")
         return cls(int(version), epoch)
 

@@ -43,7 +43,7 @@ class Retry:
         if isinstance(jitter, bool) or not isinstance(jitter, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"jitter must be a number from 0 to 1, got {safe_repr(jitter)}")
         if not 0 <= jitter <= 1:
-            raise ValueError(f"jitter must be from 0 to 1, got {jitter!r}")
+            raise ValueError(f"jitter must be from 0 to 1, got {safe_repr(jitter)}")
         self._jitter = float(jitter)
 
     @property

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from aiowheel._arguments import safe_repr
 from aiowheel.durable.operations import (
     Change,
     Cursor,
@@ -215,4 +216,6 @@ class Store(ABC):
         raise TypeError(self._no_connection(connection))
 
     def _no_connection(self, connection: object) -> str:
-        return f"{type(self).__name__} has no transactions of the user's, got {connection!r}"
+        return (
+            f"{type(self).__name__} has no transactions of the user's, got {safe_repr(connection)}"
+        )

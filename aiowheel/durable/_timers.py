@@ -376,7 +376,9 @@ class DurableTimers:
         if retry is not None and not isinstance(retry, Retry):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"retry must be a Retry or None, got {safe_repr(retry)}")
         if checked in self._handlers:
-            raise ValueError(f"name must be new, got {name!r}, which has a handler already")
+            raise ValueError(
+                f"name must be new, got {safe_repr(name)}, which has a handler already"
+            )
 
         def register(function: F) -> F:
             called_or_awaited("a handler", function)

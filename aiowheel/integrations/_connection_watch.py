@@ -12,6 +12,7 @@ from typing import TypeAlias, cast
 
 from mypy_extensions import i64, mypyc_attr
 
+from aiowheel._arguments import safe_repr
 from aiowheel._callbacks import START_A_TASK, plain_callback, refuse_coroutine
 from aiowheel._types import Delay
 from aiowheel._units import FOREVER
@@ -116,7 +117,7 @@ class ConnectionWatch:
         if (heartbeat is None) != (on_heartbeat is None):
             raise TypeError(
                 "heartbeat and on_heartbeat must be given together, "
-                f"got {heartbeat!r} and {on_heartbeat!r}"
+                f"got {safe_repr(heartbeat)} and {safe_repr(on_heartbeat)}"
             )
         self._context: Context | None = captured_context()
         self._driver: Driver = chosen_timer(timer).open_driver()

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Self, cast
 
+from aiowheel._arguments import safe_repr
 from aiowheel._callbacks import START_A_TASK, plain_callback, refuse_coroutine
 from aiowheel._events import emit
 from aiowheel._types import Delay
@@ -68,7 +69,7 @@ class Heartbeat:
         timer: Timer | None = None,
     ) -> None:
         if not callable(send):
-            raise TypeError(f"send must be a function, got {send!r}")
+            raise TypeError(f"send must be a function, got {safe_repr(send)}")
         self._send: Callable[[], object] = send
         self._dead: Callable[[], object] = plain_callback("dead", dead, START_A_TASK)
         delay_to_ns("interval", interval)  # refuses None, which is only legal for a limit

@@ -49,6 +49,7 @@ def heartbeat_ns(name: str, heartbeat: Delay | None, idle_name: str, idle: Delay
     limit = beyond_ns(idle_name, idle)
     if limit < FOREVER and beat >= limit:
         raise ValueError(
-            f"{name} must be less than {idle_name}, which is {idle!r}, got {heartbeat!r}"
+            f"{name} must be less than {idle_name}, which is {safe_repr(idle)}, "
+            f"got {safe_repr(heartbeat)}"
         )
     return beat

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from aiowheel._arguments import MOST, checked_int
+from aiowheel._arguments import MOST, checked_int, safe_repr
 from aiowheel._types import Delay
 from aiowheel.integrations._limits import beyond
 from aiowheel.timer import MoveOn, Timeout, Timer, TimerHandle, current_timer
@@ -84,7 +84,7 @@ class SlowRequestMiddleware:
         timer: Timer | None = None,
     ) -> None:
         if not callable(app):
-            raise TypeError(f"app must be an ASGI application, got {app!r}")
+            raise TypeError(f"app must be an ASGI application, got {safe_repr(app)}")
         self._app = app
         self._idle = beyond("idle", idle)
         self._first = self._idle if first_byte is None else beyond("first_byte", first_byte)

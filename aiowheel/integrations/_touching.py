@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import cast
 
+from aiowheel._arguments import safe_repr
 from aiowheel._callbacks import START_A_TASK, plain_callback
 
 # Protocols of asyncio and uvloop that serve another protocol: one decrypts for it, the other stands
@@ -70,7 +71,7 @@ def touching(transport: BaseTransport, touch: Callable[[], object]) -> Generator
         if isinstance(inner, kind):
             raise TypeError(
                 f"the transport's protocol must not be a {kind.__name__}, which receives no "
-                f"chunks, got {inner!r}"
+                f"chunks, got {safe_repr(inner)}"
             )
     protocol = _TouchingProtocol(cast(Protocol, inner), touch)
     transport.set_protocol(protocol)

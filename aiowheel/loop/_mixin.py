@@ -10,6 +10,7 @@ from contextvars import Context
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVarTuple, Unpack, cast
 
+from aiowheel._arguments import safe_repr
 from aiowheel.loop._wheel_driver import SliceTimed, WheelDriver
 
 Ts = TypeVarTuple("Ts")
@@ -144,4 +145,6 @@ class WheelEventLoopMixin(_Base):
         if inspect.iscoroutine(callback) or inspect.iscoroutinefunction(callback):
             raise TypeError(f"coroutines cannot be used with {method}()")
         if not callable(callback):
-            raise TypeError(f"a callable object was expected by {method}(), got {callback!r}")
+            raise TypeError(
+                f"a callable object was expected by {method}(), got {safe_repr(callback)}"
+            )

@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from functools import cache
 from typing import Any, Literal, TypeVar
 
+from aiowheel._arguments import safe_repr
 from aiowheel.errors import MissingExtraError
 from aiowheel.loop._mixin import WheelEventLoopMixin
 
@@ -42,7 +43,7 @@ def new_event_loop(*, uvloop: bool | Literal["auto"] = "auto") -> asyncio.Abstra
         MissingExtraError: *uvloop* is True, and uvloop is not installed.
     """
     if not isinstance(uvloop, bool) and uvloop != "auto":
-        raise ValueError(f'uvloop must be True, False or "auto", got {uvloop!r}')
+        raise ValueError(f'uvloop must be True, False or "auto", got {safe_repr(uvloop)}')
     if uvloop is False:
         return _AsyncioLoop()
     try:

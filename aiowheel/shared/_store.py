@@ -250,7 +250,7 @@ def checked_name(name: object) -> str:
     if not _NAME.fullmatch(text):
         raise ValueError(
             "name must be 1 to 40 lower-case letters, digits and underscores, a letter first, "
-            f"got {name!r}"
+            f"got {safe_repr(name)}"
         )
     return text
 

@@ -50,7 +50,7 @@ def _check_patience(patience: object) -> None:
     if isinstance(patience, bool) or not isinstance(patience, int | float):
         raise TypeError(f"patience must be a number of seconds, got {safe_repr(patience)}")
     if not patience >= 0:
-        raise ValueError(f"patience must be 0 or more seconds, got {patience!r}")
+        raise ValueError(f"patience must be 0 or more seconds, got {safe_repr(patience)}")
 
 
 def _check_seed(seed: object) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from aiowheel._arguments import safe_repr
 from aiowheel.errors import VirtualDeadlockError
 from aiowheel.testing._idle_selector import Events
 from aiowheel.testing._loop import VirtualClockEventLoop
@@ -222,10 +223,12 @@ def virtual_time(
     if not isinstance(seed, Iterable):
         return {"virtual": _factory(autojump, patience, seed, start)}
     if isinstance(seed, Iterator):  # a second test of the mark's class would find no seed left
-        raise TypeError(f"seed must be a list or a range of seeds, got {seed!r}")
+        raise TypeError(f"seed must be a list or a range of seeds, got {safe_repr(seed)}")
     loops = {f"seed={each}": _factory(autojump, patience, each, start) for each in seed}
     if not loops:
-        raise ValueError(f"seed must be an integer, None or at least one of these, got {seed!r}")
+        raise ValueError(
+            f"seed must be an integer, None or at least one of these, got {safe_repr(seed)}"
+        )
     return loops
 
 

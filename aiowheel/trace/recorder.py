@@ -225,7 +225,7 @@ def _checked_seconds(name: str, seconds: object) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise TypeError(f"{name} must be a number of seconds, got {safe_repr(seconds)}")
     if not seconds > 0:
-        raise ValueError(f"{name} must be more than 0, got {seconds!r}")
+        raise ValueError(f"{name} must be more than 0, got {safe_repr(seconds)}")
     return min(seconds, threading.TIMEOUT_MAX)  # the writer's thread cannot wait for longer
 
 
