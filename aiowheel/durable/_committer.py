@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from time import perf_counter_ns
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from aiowheel.durable._statistics import Counts
 from aiowheel.durable._store import Store
@@ -24,14 +24,10 @@ T = TypeVar("T")
 Done = Callable[[Result], None]
 
 
-class _Job:
-    """The operations of one call.
+class _Write(Generic[T]):
+    """The operations of one `submit`, all of which are in one commit.
 
-    Attributes:
-        operations: The operations, all of which are in one commit.
-        future: Gets the converted results or the error; None if *convert* is a callback.
-        convert: Converts the results for *future*. Without a future it is a callback, which is
-            called with the result of the only operation, or with the error.
+    *future* gets the results that *convert* has converted, or the error.
     """
 
     __slots__ = ("convert", "future", "operations")
@@ -39,8 +35,8 @@ class _Job:
     def __init__(
         self,
         operations: Sequence[Operation],
-        future: asyncio.Future[Any] | None,
-        convert: Callable[[Any], Any],
+        future: asyncio.Future[T],
+        convert: Callable[[list[Result]], T],
     ) -> None:
         self.operations = operations
         self.future = future
@@ -48,21 +44,37 @@ class _Job:
 
     def succeed(self, results: list[Result]) -> None:
         """Pass the results to the caller."""
-        future = self.future
-        if future is None:
-            self.convert(results[0])
-        elif not future.done():
+        if not self.future.done():
             try:
-                future.set_result(self.convert(results))
+                self.future.set_result(self.convert(results))
             except Exception as error:
-                future.set_exception(error)
+                self.future.set_exception(error)
 
     def fail(self, error: Exception) -> None:
         """Pass an error to the caller."""
-        if self.future is None:
-            self.convert(error)
-        elif not self.future.done():
+        if not self.future.done():
             self.future.set_exception(error)
+
+
+class _Settlement:
+    """The one operation of a `send`; *done* is called with its result or with the error."""
+
+    __slots__ = ("done", "operations")
+
+    def __init__(self, operation: Operation, done: Done) -> None:
+        self.operations = (operation,)
+        self.done = done
+
+    def succeed(self, results: list[Result]) -> None:
+        """Pass the only result."""
+        self.done(results[0])
+
+    def fail(self, error: Exception) -> None:
+        """Pass the error."""
+        self.done(error)
+
+
+_Job: TypeAlias = _Write[Any] | _Settlement
 
 
 class Committer:
@@ -109,12 +121,12 @@ class Committer:
         If the future is cancelled before the commit begins, its operations are not executed.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._add(_Job(operations, future, convert))
+        self._add(_Write(operations, future, convert))
         return future
 
     def send(self, operation: Operation, done: Done) -> None:
         """Execute one operation in the next commit and call *done* with its result or error."""
-        self._add(_Job((operation,), None, done))
+        self._add(_Settlement(operation, done))
 
     def _add(self, job: _Job) -> None:
         if self._closed:
@@ -203,7 +215,7 @@ class Committer:
             if operations and len(operations) + len(job.operations) > most:
                 break
             self._jobs.popleft()
-            if job.future is not None:  # a settlement has neither a future nor a payload
+            if isinstance(job, _Write):  # a settlement has neither a future nor a payload
                 if job.future.cancelled():
                     continue
                 size += sum([len(each.payload) for each in job.operations if isinstance(each, Put)])

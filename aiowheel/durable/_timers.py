@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 from aiowheel._arguments import checked_bool, checked_choice, checked_int, checked_str, safe_repr
 from aiowheel._background import LastingTask, check_loop
@@ -52,6 +52,7 @@ from aiowheel.errors import DurableTimersClosedError, StoreError, TimerClosedErr
 from aiowheel.timer import Timer, current_timer
 
 F = TypeVar("F", bound=HandlerFunction)
+_State: TypeAlias = Literal["new", "opening", "open", "closing", "closed"]
 
 _IF_EXISTS = ("replace", "keep", "error")
 _PAGE = 1000
@@ -128,7 +129,7 @@ class DurableTimers:
         self._owner = _new_owner()
         self._handlers: dict[str, Handler] = {}
         self._counts = Counts()
-        self._state = "new"
+        self._state: _State = "new"
         self._entered = False  # until the store is closed again
         self._loop: asyncio.AbstractEventLoop
         self._tasks: list[LastingTask] = []
@@ -246,7 +247,7 @@ class DurableTimers:
                 emit("aiowheel.durable_store_error", call="clock", error=repr(error))
 
     @staticmethod
-    async def _keep_running(run: Callable[[], Any]) -> None:
+    async def _keep_running(run: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
                 await run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from asyncio import Future, ensure_future
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from http import HTTPStatus
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
@@ -64,7 +64,7 @@ class Exchange(ABC, Generic[R]):
         """Return a response with a plain text, or without a body."""
 
     @abstractmethod
-    async def ended(self, watch: Callable[[], Future[object]]) -> Future[object] | None:
+    async def ended(self, watch: Callable[[], Future[Any]]) -> Future[Any] | None:
         """Call *watch*, and return its future once it is done; None if the client disconnects."""
 
     async def answer(self, purgatory: Purgatory, poll: Poll, keys: Iterable[Hashable]) -> R:
@@ -125,10 +125,10 @@ class Exchange(ABC, Generic[R]):
             token = await poll.tag(found, token)
         return _versioned(self._rendered(found), token)
 
-    async def _result(self, watch: Callable[[], Awaitable[object]]) -> object:
+    async def _result(self, watch: Callable[[], Future[Any]]) -> object:
         """Return the result of the operation, or a 499 or 503 response if it has none."""
         try:
-            waiter = await self.ended(cast("Callable[[], Future[object]]", watch))
+            waiter = await self.ended(watch)
             if waiter is None:
                 return self.response(CLIENT_CLOSED_REQUEST)
             if not waiter.cancelled():

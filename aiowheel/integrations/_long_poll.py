@@ -178,6 +178,6 @@ class _Exchange(Exchange[Response]):
     def response(self, status: int, text: str | None = None) -> Response:
         return Response(status_code=status) if text is None else PlainTextResponse(text, status)
 
-    async def ended(self, watch: Callable[[], Future[object]]) -> Future[object] | None:
+    async def ended(self, watch: Callable[[], Future[Any]]) -> Future[Any] | None:
         waiter = watch()
         return waiter if await done_before_disconnect(waiter, self._request.receive) else None

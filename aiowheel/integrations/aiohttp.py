@@ -188,7 +188,7 @@ class _Exchange(Exchange[web.StreamResponse]):
     def response(self, status: int, text: str | None = None) -> web.StreamResponse:
         return web.Response(status=status, text=text)
 
-    async def ended(self, watch: Callable[[], Future[object]]) -> Future[object] | None:
+    async def ended(self, watch: Callable[[], Future[Any]]) -> Future[Any] | None:
         request = self._request
         _check_handler_cancellation(request)
         waiter = watch()
