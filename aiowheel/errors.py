@@ -1,4 +1,4 @@
-"""The errors that this package defines. Rank 0.
+"""The errors that this package defines, except for `aiowheel.client.TopicRefusedError`. Rank 0.
 
 All have one base class, and a parent from the standard library where one fits. A text names the
 bad value and the legal range.

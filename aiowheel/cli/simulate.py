@@ -176,7 +176,7 @@ def _print(sweep: "Sweep", result: "SimulateResult", page: Path | None, *, as_js
     lines = {
         "simulated": f"{result.operations:,} operations, {sweep.shards} wheels, seed {sweep.seed}",
         "never complete": f"{100 * sweep.waits.never:.4g} %",
-        "speed": f"{speed:,.0f} operations a CPU second",
+        "speed": f"{speed:,.0f} operations per CPU second",
         "memory": f"{result.peak_bytes / 1e6:,.0f} MB at most in one worker",
     }
     print_lines((lines if page is None else lines | {"page": str(page)}).items())

@@ -24,6 +24,7 @@ _SEARCH: Final = 1.0  # seconds between two searches for new processes
 _PATIENCE: Final = 1.0  # seconds for which the first snapshot waits for all processes
 _POINTS: Final = 5  # points of the history per snapshot
 _LONGEST_SILENCE: Final = 2.0  # seconds without a snapshot after which a process is marked
+_SUMS: Final = ("pending", "scheduled", "fired", "errors")  # numbers that are added
 
 
 class Processes:
@@ -170,9 +171,6 @@ def _by_name(snapshots: Sequence[Json], kind: str) -> list[list[Json]]:
         for each in snapshot[kind]:
             found.setdefault(each["name"], []).append(each)
     return list(found.values())
-
-
-_SUMS: Final = ("pending", "scheduled", "fired", "errors")
 
 
 def _merged_purgatories(alike: Sequence[Json]) -> Json:

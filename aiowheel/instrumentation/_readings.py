@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from aiowheel._arguments import checked_str, safe_repr
 from aiowheel.durable import DurableStatistics, DurableTimers
@@ -148,19 +148,22 @@ _DURABLE_DISTRIBUTIONS: Sequence[Distribution] = (
     _distribution("lateness", "lateness_seconds", "Begun minus due."),
     _distribution("commit_times", "commit_seconds", "Duration of a group commit."),
 )
-#: The numbers and the histograms of each kind of subject, by the prefix of their names.
-READINGS: Final[Mapping[str, tuple[Sequence[Number], Sequence[Distribution]]]] = {
-    "aiowheel_timer": (_TIMER_NUMBERS, _TIMER_DISTRIBUTIONS),
-    "aiowheel_durable": (_DURABLE_NUMBERS, _DURABLE_DISTRIBUTIONS),
-    "aiowheel_purgatory": (_PURGATORY_NUMBERS, _PURGATORY_DISTRIBUTIONS),
-    "aiowheel_shared": (_SHARED_NUMBERS, ()),
-}
-#: The names of the kinds in errors.
-_KINDS: Final = {
-    "aiowheel_timer": "timer",
-    "aiowheel_durable": "set of durable timers",
-    "aiowheel_purgatory": "purgatory",
-    "aiowheel_shared": "set of shared counters",
+
+
+class Readings(NamedTuple):
+    """The metrics of one kind of subject."""
+
+    kind: str  # for errors
+    numbers: Sequence[Number]
+    distributions: Sequence[Distribution]
+
+
+#: The metrics of each kind of subject, by the prefix of their names.
+READINGS: Final[Mapping[str, Readings]] = {
+    "aiowheel_timer": Readings("timer", _TIMER_NUMBERS, _TIMER_DISTRIBUTIONS),
+    "aiowheel_durable": Readings("set of durable timers", _DURABLE_NUMBERS, _DURABLE_DISTRIBUTIONS),
+    "aiowheel_purgatory": Readings("purgatory", _PURGATORY_NUMBERS, _PURGATORY_DISTRIBUTIONS),
+    "aiowheel_shared": Readings("set of shared counters", _SHARED_NUMBERS, ()),
 }
 
 
@@ -201,7 +204,7 @@ class Subject:
             return self.earlier
         return {
             number.name: self.total(number, snapshot)
-            for number in READINGS[self.prefix][0]
+            for number in READINGS[self.prefix].numbers
             if number.monotonic
         }
 
@@ -259,7 +262,7 @@ def enlist(subject: Subject, subjects: list[Subject]) -> None:
                 return
             if not other.closed():
                 raise ValueError(
-                    f"a {_KINDS[subject.prefix]} is reported as {subject.label!r} already: "
+                    f"a {READINGS[subject.prefix].kind} is reported as {subject.label!r} already: "
                     "close it first, or give the new one another name"
                 )
             subjects[index] = replace(subject, earlier=other.totals())

@@ -96,7 +96,7 @@ def _observe(meter: Meter, subject: Subject) -> None:
 
 
 def _create_instruments(meter: Meter, subjects: list[Subject]) -> None:
-    numbers, distributions = READINGS[subjects[0].prefix]
+    _, numbers, distributions = READINGS[subjects[0].prefix]
     prefix = subjects[0].prefix.replace("_", ".")
     for number in numbers:
         create = (

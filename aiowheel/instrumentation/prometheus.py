@@ -102,7 +102,7 @@ class AiowheelCollector(Collector):
 
 
 def _families(prefix: str, snapshots: Sequence[tuple[str, Statistics]]) -> Iterator[Metric]:
-    numbers, distributions = READINGS[prefix]
+    _, numbers, distributions = READINGS[prefix]
     for number in numbers:
         family = _family(prefix, number)
         for label, snapshot in snapshots:

@@ -196,6 +196,7 @@ class _Limits:
     __slots__ = (
         "_alarm",
         "_allowed",
+        "_answered",
         "_bound",
         "_complete",
         "_idle",
@@ -205,7 +206,6 @@ class _Limits:
         "_refuse",
         "_since",
         "_timer",
-        "_told",
         "_total",
         "_waiting",
         "disconnected",
@@ -234,7 +234,7 @@ class _Limits:
         self._alarm: TimerHandle | None = None
         self._total: TimerHandle | None = None
         self._complete = False
-        self._told = False  # whether `receive` has answered a call after the expiry
+        self._answered = False  # whether `receive` has answered a call after the expiry
         self._listening: list[MoveOn] = []  # calls of `receive` that wait for the disconnect
         self.disconnected = self.slow = False
 
@@ -246,9 +246,9 @@ class _Limits:
     async def receive(self) -> Message:
         """Return the next message, within the limits."""
         if self.disconnected or self._bound.expired():
-            if self._told:
+            if self._answered:
                 await asyncio.sleep(0)  # a loop that only receives must not block the event loop
-            self._told = True  # at once, because Starlette asks in a scope that is cancelled
+            self._answered = True  # at once, because Starlette asks in a scope that is cancelled
             return {"type": "http.disconnect"}
         if self._complete:  # only a disconnect can follow
             return await self._listen()

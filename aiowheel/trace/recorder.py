@@ -15,11 +15,11 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from aiowheel._arguments import MOST, checked_int, checked_str, safe_repr
 from aiowheel._callbacks import AWAIT_BEFORE, plain_callback
+from aiowheel._printable import is_unicode
 from aiowheel.abc import Instrument
 
 from ._batch import Batch
@@ -196,23 +196,13 @@ class TraceRecorder(RowCollector, Instrument):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
 
 
@@ -230,11 +220,8 @@ def _checked_seconds(name: str, seconds: object) -> float:
 
 
 def _check_run_id(run_id: object) -> None:
-    text = checked_str("run_id", run_id)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"run_id must be text that is Unicode, got {safe_repr(text)}") from None
+    if not is_unicode(checked_str("run_id", run_id)):
+        raise ValueError(f"run_id must be text that is Unicode, got {safe_repr(run_id)}")
 
 
 def _new_run_id() -> str:
