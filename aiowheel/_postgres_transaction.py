@@ -9,8 +9,6 @@ import sys
 from importlib import import_module
 from typing import Any, Protocol
 
-from anyio import to_thread
-
 from aiowheel._arguments import safe_repr
 
 
@@ -86,6 +84,8 @@ class _Psycopg:
         values: list[Any] = [[*each] if isinstance(each, tuple) else each for each in arguments]
         cursor = self._cursor
         if not self._is_async:
+            from anyio import to_thread  # here: it takes 25 ms to import
+
             return await to_thread.run_sync(self._fetch, query, values)
         await cursor.execute(query, values)
         return await cursor.fetchall() if cursor.description else []
