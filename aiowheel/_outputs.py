@@ -90,7 +90,8 @@ def whole_folder(folder: Path) -> Generator[Path]:
     replaces the earlier one of its name, and others stay.
 
     Raises:
-        AiowheelError: The disk refuses; *folder* is then as it was before.
+        AiowheelError: The disk refuses; *folder* is then as it was before, unless the disk refuses
+            one of several results after it took others.
     """
     place = Path(os.path.realpath(folder))
     # Inside an existing folder, so that both are on the same file system.

@@ -72,7 +72,7 @@ def run_report(
     Args:
         trace_folder: Folder with the `trace-*.parquet` files of one or several runs, or its URI.
         out_folder: A folder on this machine. Created if missing; files of an earlier report are
-            replaced, all or none.
+            replaced, after all are complete.
         spark: The session to use.
 
     Raises:
