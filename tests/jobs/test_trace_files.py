@@ -198,16 +198,20 @@ def test_spark_reads_and_rejects_the_same_rows(
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_spark_reads_thresholds_that_are_all_null(tmp_path: Path, spark: "SparkSession") -> None:
-    """Operations without thresholds look like this; Spark's vectorized reader fails on them."""
+    """Spark's vectorized reader fails on them; reading leaves the settings of the session alone."""
     from aiowheel.jobs.operations import frames as frames
+    from aiowheel.jobs.spark.session import changed_settings
     from aiowheel.jobs.spark.sources import Source
 
     used = [Operation(str(number), ("a",), (NO_VALUE,), 1, 7, NEVER) for number in range(100)]
     write_operations(tmp_path / "ops.parquet", used)
+    before = [spark.conf.get(name, None) for name in frames.LIST_READER]
 
     rows = frames.read_operations(spark, Source(str(tmp_path / "ops.parquet")))
 
-    assert sorted(used_by_spark(rows)) == sorted(used)
+    assert [spark.conf.get(name, None) for name in frames.LIST_READER] == before
+    with changed_settings(spark, frames.LIST_READER):
+        assert sorted(used_by_spark(rows)) == sorted(used)
 
 
 def test_the_format_is_derived_from_the_suffix(tmp_path: Path) -> None:

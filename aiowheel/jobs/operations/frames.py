@@ -43,7 +43,10 @@ _WITHOUT_NULLS: Final = {"ignoreNullFields": "true"}  # also if the session's se
 
 
 def read_operations(spark: SparkSession, source: Source) -> DataFrame:
-    """Read a table of operations; sets `LIST_READER` in the session, for the queries on the result.
+    """Read a table of operations.
+
+    Run queries on the result inside ``changed_settings(spark, LIST_READER)``; lines of text and
+    topics do not need it.
 
     Returns:
         ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``deadline`` as in
@@ -55,8 +58,6 @@ def read_operations(spark: SparkSession, source: Source) -> DataFrame:
     Raises:
         BadInputError: Spark cannot read a file, or a Parquet file or Delta table has other columns.
     """
-    for name, value in LIST_READER.items():
-        spark.conf.set(name, value)
     table = _Table("operations", OPERATIONS, CHECKED_OPERATIONS)
     return _read(spark, source, table, check_operations)
 
