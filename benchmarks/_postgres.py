@@ -1,11 +1,10 @@
-"""A real PostgreSQL server on a free loopback port, for the duration of a block."""
+"""A real PostgreSQL server on a free loopback port."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aiowheel.errors import AiowheelError
+from benchmarks._ports import free_port
 
 _INSTALLED = Path("/usr/lib/postgresql")  # Debian's folder with one folder per version, not on PATH
 _PATIENCE = 60  # seconds allowed for start and stop on a slow machine
@@ -27,6 +27,74 @@ class PostgresMissingError(AiowheelError):
     """PostgreSQL is not installed, or cannot be run by this user."""
 
 
+class PostgresServer:
+    """A PostgreSQL server with its own database cluster, which can be stopped and started again.
+
+    Args:
+        folder: An empty folder for the cluster and the log; PostgreSQL's account must reach it.
+        words: Further arguments of the server.
+
+    Attributes:
+        port: The TCP port, which stays the same after a restart.
+        dsn: The address of the server.
+
+    Raises:
+        PostgresMissingError: PostgreSQL is not installed, or this process runs as root, which
+            PostgreSQL refuses, and there is no other account.
+        AiowheelError: The cluster was not created.
+    """
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self._programs = _find_programs()
+        self._account = _account()
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        if self._account:
+            shutil.chown(folder, **self._account)
+        self.cluster = folder / "cluster"
+        self.port = free_port()
+        self.dsn = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        self._words = (*_SETTINGS, *words, "-p", str(self.port), "-D", str(self.cluster))
+        made = self._run("initdb", "-U", "postgres", "-A", "trust", "-N", "-D", str(self.cluster))
+        if _wait(made) != 0:
+            raise AiowheelError(f"PostgreSQL's initdb failed: {_reason(folder)}")
+
+    def start(self) -> None:
+        """Start the server, and wait, like pg_ctl, until it logs that it accepts connections.
+
+        Raises:
+            AiowheelError: The server did not start.
+        """
+        self._process = self._run("postgres", *self._words)
+        state = self.cluster / "postmaster.pid"
+        last_moment = time.monotonic() + _PATIENCE
+        while not (state.exists() and state.read_text(encoding="utf-8").rstrip().endswith("ready")):
+            if self._process.poll() is not None or time.monotonic() > last_moment:
+                raise AiowheelError(f"PostgreSQL did not start: {_reason(self._folder)}")
+            time.sleep(0.01)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End the server: SIGINT is an orderly stop, SIGQUIT a crash with a later recovery."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(how)
+            _wait(process)
+
+    def _run(self, program: str, *words: str) -> subprocess.Popen[bytes]:
+        """Start one of PostgreSQL's programs; its output goes to a file."""
+        with (self._folder / "log").open("ab") as log:
+            return subprocess.Popen(  # noqa: S603 - fixed arguments
+                (self._programs / program, *words),
+                cwd=self._folder,
+                user=self._account.get("user"),
+                group=self._account.get("group"),
+                extra_groups=[] if self._account else None,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+
 @contextmanager
 def postgres_server(*, fsync: bool = False, is_standby: bool = False) -> Generator[str, None, None]:
     """Create a database cluster, serve it during the block, and remove it; yield the DSN.
@@ -36,35 +104,21 @@ def postgres_server(*, fsync: bool = False, is_standby: bool = False) -> Generat
         is_standby: Whether the server accepts only reads, as the standby of a lost primary.
 
     Raises:
-        PostgresMissingError: PostgreSQL is not installed, or this process runs as root, which
-            PostgreSQL refuses, and there is no other account.
+        PostgresMissingError: As `PostgresServer`.
         AiowheelError: The server did not start.
     """
-    programs = _find_programs()
-    account = _account()
     folder = Path(tempfile.mkdtemp(prefix="aiowheel-postgres-"))
     try:
-        if account:
-            shutil.chown(folder, **account)
-        cluster, port = folder / "cluster", _free_port()
-        made = (programs / "initdb", "-U", "postgres", "-A", "trust", "-N", "-D", cluster)
-        if _wait(_start(made, folder, account)) != 0:
-            raise AiowheelError(f"PostgreSQL's initdb failed: {_reason(folder)}")
-        settings = _SETTINGS if fsync else (*_SETTINGS, *_WITHOUT_DISK)
-        words = (*settings, "-p", str(port), "-D", cluster)
-        server = _start((programs / "postgres", *words), folder, account)
+        server = PostgresServer(folder, *(() if fsync else _WITHOUT_DISK))
         try:
-            _wait_until_ready(server, folder)
+            server.start()
             if is_standby:  # a cluster that has never run writes no log that a standby can read
-                server.send_signal(signal.SIGINT)
-                _wait(server)
-                (cluster / "standby.signal").touch()
-                server = _start((programs / "postgres", *words), folder, account)
-                _wait_until_ready(server, folder)
-            yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+                server.stop()
+                (server.cluster / "standby.signal").touch()
+                server.start()
+            yield server.dsn
         finally:
-            server.send_signal(signal.SIGQUIT)  # stops immediately, even with open connections
-            _wait(server)
+            server.stop(signal.SIGQUIT)  # stops immediately, even with open connections
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -99,40 +153,6 @@ def _account() -> Mapping[str, str]:
             "PostgreSQL refuses to run as root, and there is no account named postgres"
         ) from None
     return {"user": "postgres", "group": "postgres"}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _start(
-    command: tuple[str | Path, ...], folder: Path, account: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    """Start one of PostgreSQL's programs; its output goes to a file."""
-    with (folder / "log").open("ab") as log:
-        return subprocess.Popen(  # noqa: S603 - fixed arguments
-            command,
-            cwd=folder,
-            user=account.get("user"),
-            group=account.get("group"),
-            extra_groups=[] if account else None,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-
-
-def _wait_until_ready(server: subprocess.Popen[bytes], folder: Path) -> None:
-    """Wait, like pg_ctl, for the line that the server logs when it accepts connections."""
-    state = folder / "cluster" / "postmaster.pid"
-    last_moment = time.monotonic() + _PATIENCE
-    while not (state.exists() and state.read_text(encoding="utf-8").rstrip().endswith("ready")):
-        if server.poll() is not None or time.monotonic() > last_moment:
-            raise AiowheelError(f"PostgreSQL did not start: {_reason(folder)}")
-        time.sleep(0.01)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:

@@ -67,7 +67,7 @@ def test_a_server_that_does_not_start_raises_its_message(
 ) -> None:
     """The error has PostgreSQL's own message, and no file remains."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setattr(_postgres, "_free_port", lambda: taken.getsockname()[1])
+        monkeypatch.setattr(_postgres, "free_port", lambda: taken.getsockname()[1])
 
         with (
             pytest.raises(AiowheelError, match=r"did not start: .*could not"),

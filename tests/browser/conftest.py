@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks._ports import free_port
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 # Chromium runs as root in containers, and must make no connections of its own.
 FLAGS = [
@@ -109,14 +111,6 @@ def serve(*arguments: str) -> Generator[str]:
         finally:
             process.terminate()
             process.wait(10)
-
-
-def free_port() -> int:
-    """Return a port without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def wait_for(port: int) -> None:

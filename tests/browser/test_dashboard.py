@@ -13,7 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from .conftest import ROOT, OpenPage, axe_violations, busy_application, free_port, serve
+from benchmarks._ports import free_port
+
+from .conftest import ROOT, OpenPage, axe_violations, busy_application, serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.realtime]
 

@@ -13,7 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from .conftest import OpenPage, free_port, wait_for
+from benchmarks._ports import free_port
+
+from .conftest import OpenPage, wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.realtime]
 

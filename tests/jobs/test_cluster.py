@@ -7,7 +7,6 @@ In `test_kills` executors, workers and drivers of streams are killed at many mom
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import pytest
 
 from aiowheel.jobs.spark.java import find_java, spark_java_home
 from aiowheel.readers import Inputs, TimedRows, TimeFormat, Unit, time_parser
+from benchmarks._ports import free_port
 
 pytestmark = [
     pytest.mark.spark,
@@ -261,9 +261,3 @@ def launch(
             pytest.fail(log.read_text(encoding="utf-8", errors="replace"))
         time.sleep(0.2)
     return process
-
-
-def free_port() -> int:
-    """Return a port that is unused at the moment."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

@@ -17,13 +17,20 @@ from typing import Self
 
 import pytest
 
-from benchmarks import _postgres
+from benchmarks._postgres import PostgresServer as PostgresServer
 from benchmarks._redis import RedisMissingError
 
 PATIENCE = 60.0  # seconds; long enough for a slow machine
 
 
-def free_port() -> int:
+async def holds(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - the condition has no event
+            await asyncio.sleep(0.02)
+
+
+def _free_port_of_a_node() -> int:
     """Return a port that is free now, as well as the one 10,000 above, for a Cluster's nodes."""
     while True:
         with socket.socket() as probe, socket.socket() as above:
@@ -36,55 +43,6 @@ def free_port() -> int:
                 return port
 
 
-async def holds(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - the condition has no event
-            await asyncio.sleep(0.02)
-
-
-class PostgresServer:
-    """A PostgreSQL server with its own database cluster."""
-
-    def __init__(self, folder: Path, *words: str) -> None:
-        self._programs = _postgres._find_programs()
-        self._account = _postgres._account()
-        self._folder = folder
-        if self._account:
-            shutil.chown(folder, **self._account)
-        self._port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
-        self.dsn = f"postgresql://postgres@127.0.0.1:{self._port}/postgres"
-        self.port = self._port
-        self.local_dsn = f"postgresql://postgres@/postgres?host={folder}&port={self._port}"
-        self._words = words
-        made = (
-            *(self._programs / "initdb", "-U", "postgres", "-A", "trust", "-N"),
-            *("-D", folder / "cluster"),
-        )
-        assert _postgres._wait(_postgres._start(made, folder, self._account)) == 0
-
-    def start(self) -> None:
-        """Start the server, and wait until it answers."""
-        folders = ("-k", str(self._folder), "-D", str(self._folder / "cluster"))
-        words = (*_postgres._SETTINGS, *self._words, "-p", str(self._port), *folders)
-        command: tuple[str | Path, ...] = (self._programs / "postgres", *words)
-        self._process = _postgres._start(command, self._folder, self._account)
-        _postgres._wait_until_ready(self._process, self._folder)
-
-    def trust(self, address: str) -> None:
-        """Allow clients from this address without a password; call this before the start."""
-        with (self._folder / "cluster" / "pg_hba.conf").open("a") as rules:
-            rules.write(f"\nhost all all {address} trust\n")
-
-    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """End the server: SIGINT is an orderly stop, SIGQUIT a crash with a later recovery."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.send_signal(how)
-            _postgres._wait(process)
-
-
 class RedisServer:
     """A redis-server on its own port, without persistence unless *words* enable it."""
 
@@ -94,7 +52,7 @@ class RedisServer:
             raise RedisMissingError(
                 "Redis is not installed; on Debian: apt-get install redis-server"
             )
-        self.port = free_port()
+        self.port = _free_port_of_a_node()
         self.address = f"redis://127.0.0.1:{self.port}"
         self._folder = folder / str(self.port)
         self._folder.mkdir()
@@ -164,8 +122,8 @@ def postgres_that_stops() -> Generator[PostgresServer]:
     """Run a PostgreSQL server during the block."""
     with folder_for("postgres") as folder:
         server = PostgresServer(folder)
-        server.start()
         try:
+            server.start()
             yield server
         finally:
             server.stop(signal.SIGQUIT)

@@ -24,11 +24,12 @@ import pytest
 
 pytest.importorskip("fastapi", reason="fastapi is not installed: see the dependency group `test`")
 
+from benchmarks._ports import free_port
 from examples.production.documents import open_documents
 from tests.crowds import NO_TAG, Connection, busiest_of
 
 from .conftest import Until
-from .servers import PostgresServer, free_port
+from .servers import PostgresServer
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
 

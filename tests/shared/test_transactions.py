@@ -25,9 +25,10 @@ from aiowheel.shared import (
 )
 from aiowheel.testing import counter_store_checks
 from aiowheel.testing._store_checks import StoreCheck
+from benchmarks._ports import free_port
 
 from .conftest import Process, Until
-from .servers import PostgresServer, RedisServer, free_port
+from .servers import PostgresServer, RedisServer
 
 pytestmark = [pytest.mark.both_loops, pytest.mark.one_build, pytest.mark.realtime]
 

@@ -3,7 +3,6 @@
 import base64
 import contextlib
 import os
-import socket
 import subprocess
 import tempfile
 import uuid
@@ -14,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from aiowheel.jobs.spark.java import find_java
+from benchmarks._ports import free_ports
 
 KAFKA = "4.1.1"
 _PROPERTIES = """\
@@ -117,12 +117,3 @@ class Broker:
 
 def _java() -> Path:
     return find_java().home / "bin" / "java"
-
-
-def free_ports(count: int) -> list[int]:
-    """Return unused ports of this machine."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

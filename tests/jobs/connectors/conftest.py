@@ -38,9 +38,9 @@ def s3() -> Iterator[str]:
     import boto3
     from botocore.config import Config
 
-    from .broker import free_ports
+    from benchmarks._ports import free_port
 
-    (port,) = free_ports(1)
+    port = free_port()
     address = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     # In its own process, because a server in this process would sleep, which tests may not.
