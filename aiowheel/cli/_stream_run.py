@@ -20,13 +20,18 @@ from aiowheel.cli._duration import duration
 from aiowheel.cli._options import number, on_this_machine
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.jobs.spark.progress import BatchCounts
-from aiowheel.jobs.spark.stream_run import INTERVAL_MS, MOST_SHARDS, StreamRun, Until
+from aiowheel.jobs.spark.stream_run import (
+    INTERVAL_MS,
+    LONGEST_LATENESS,
+    MOST_SHARDS,
+    StreamRun,
+    Until,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
-_LONGEST_LATENESS = 31_536_000  # a year
 _CHECK_SECONDS = 0.5  # between two checks whether the run has ended or must stop
 
 MaxLateness = Annotated[
@@ -133,8 +138,8 @@ def lateness_ms(seconds: float) -> int:
     Raises:
         BadInputError: The value is more than a year.
     """
-    if not seconds <= _LONGEST_LATENESS:
-        raise BadInputError(f"--max-lateness must be at most {_LONGEST_LATENESS} s, got {seconds}")
+    if not seconds <= LONGEST_LATENESS:
+        raise BadInputError(f"--max-lateness must be at most {LONGEST_LATENESS} s, got {seconds}")
     return math.ceil(seconds * 1_000)
 
 

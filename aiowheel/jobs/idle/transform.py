@@ -11,11 +11,11 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from aiowheel._arguments import checked_int, safe_repr
 from aiowheel._units import FOREVER, delay_to_ns
 from aiowheel.jobs.idle.batch import column_named, is_idle
+from aiowheel.jobs.spark.values import INTEGERS
 
 if TYPE_CHECKING:
     from aiowheel._types import Delay
 
-_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 _TIMESTAMPS: Final = ("timestamp", "timestamp_ntz")
 _MOST: Final = 2**62  # leaves as much to the times: the sum of both must fit into 64 bits
 _LONGEST: Final = 2**63 - 1
@@ -81,7 +81,7 @@ def idle_events(
         # may have 23 or 25 hours.
         seconds = Decimal(_micros("timeout", timeout)).scaleb(-6)
         return _by_next_row(rows, F.col("last") + F.make_interval(secs=F.lit(seconds)))
-    if types[time] not in _INTEGERS:
+    if types[time] not in INTEGERS:
         raise TypeError(
             f"time must name a column of integers or timestamps, got {time!r} of {types[time]}"
         )

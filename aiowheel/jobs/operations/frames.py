@@ -29,7 +29,7 @@ from aiowheel.jobs.spark.sources import Source, load_files, read_values
 from aiowheel.jobs.spark.uris import Folder, parse_uri, spark_path
 from aiowheel.jobs.spark.values import ddl, spark_type
 from aiowheel.readers import LATEST_TIME, Format, Inputs
-from aiowheel.readers._inputs import HIDDEN
+from aiowheel.readers._inputs import GZIP_MAGIC, HIDDEN, TAR_SUFFIXES
 from aiowheel.rules import NEVER, NO_VALUE
 
 #: The columns of the tables, with their types as Spark spells them.
@@ -38,7 +38,6 @@ EVENT_TYPES: Final = {column.name: spark_type(column.type) for column in EVENTS}
 #: The nested vectorized reader of Spark 4 fails ("Index 0 out of bounds for length 0") on a file in
 #: which all elements of all `thresholds` are null.
 LIST_READER: Final = {"spark.sql.parquet.enableNestedColumnVectorizedReader": "false"}
-_GZIP_MAGIC: Final = b"\x1f\x8b"
 _WITHOUT_NULLS: Final = {"ignoreNullFields": "true"}  # also if the session's setting is another one
 
 
@@ -209,11 +208,11 @@ def _refuse_name(file: Path) -> None:
 
 def _refuse_other_compression(file: Path) -> None:
     """Raise for compressed files that one process could unpack but Spark would misread."""
-    if file.name.endswith((".tar.gz", ".tgz")):
+    if file.name.endswith(TAR_SUFFIXES):
         raise BadInputError(f"{file}: Spark reads no archives: unpack it, or use --engine wheel")
     try:
         with file.open("rb") as opened:
-            zipped = opened.read(2) == _GZIP_MAGIC
+            zipped = opened.read(2) == GZIP_MAGIC
     except OSError as error:
         raise BadInputError(f"{file}: {error.strerror}") from error
     if zipped and file.suffix != ".gz":

@@ -28,8 +28,9 @@ from aiowheel.jobs.operations.frames import (
 from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
 from aiowheel.jobs.operations.shard import LONGEST_TICK
 from aiowheel.jobs.schemas import OUTCOMES
-from aiowheel.jobs.spark.stream_run import MOST_SHARDS
+from aiowheel.jobs.spark.stream_run import LONGEST_LATENESS, MOST_SHARDS
 from aiowheel.jobs.spark.stream_settings import STATE, check_session
+from aiowheel.jobs.spark.values import INTEGERS
 from aiowheel.jobs.spark.watermark import DAY_MS
 from aiowheel.readers import Unit
 from aiowheel.readers._formats import checked_member
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from aiowheel._types import Delay
 
 _OPTIONAL: Final = ("thresholds", "mode", "deadline", "value")
-_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
-_LONGEST_LATENESS_MS: Final = 31_536_000_000  # a year, as on the command line
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +166,7 @@ def _settling(
         )
     known_unit = checked_member("unit", unit, Unit)
     late_ms = -1 if watermark is None else -(-int(delay_to_ns("watermark", watermark)) // 1_000_000)
-    if not 0 <= late_ms <= _LONGEST_LATENESS_MS:
+    if not 0 <= late_ms <= LONGEST_LATENESS * 1_000:
         raise ValueError(
             f"watermark must be from 0 s to a year for streams, got {safe_repr(watermark)}"
         )
@@ -199,7 +198,7 @@ def _typed(argument: str, rows: DataFrame, types: Mapping[str, str]) -> DataFram
         got = found.get(name, "void" if name in _OPTIONAL and name not in spelled else "")
         if not got:
             raise ValueError(f"{argument} must have a column {name!r}, got {rows.columns}")
-        allowed = {kind.replace("bigint", each) for each in _INTEGERS}
+        allowed = {kind.replace("bigint", each) for each in INTEGERS}
         if got not in allowed and got != "void":
             raise TypeError(f"{name} of {argument} must be {kind}, got {got}")
         columns.append((F.col(name) if name in found else F.lit(None)).cast(kind).alias(name))

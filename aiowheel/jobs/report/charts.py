@@ -13,7 +13,8 @@ from aiowheel.jobs.report.html import shown
 
 _WIDTH, _HEIGHT = 760, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 24, 10, 44
-_COLOURS = 7
+#: Number of colours of the page.
+COLOURS = 7
 #: Number of labels below a histogram; with more, they would touch.
 MOST_LABELS = 14
 _NEARLY = 1 - 1e-9  # tolerance for rounding errors of float sums and quotients
@@ -48,7 +49,7 @@ def line_chart(
     x_ticks = sorted(set(xs)) if log_x else round_ticks(min(xs), max(xs), 6)
     top = round_ticks(0, max(y for _, y in points), 4)
     marks = [
-        _line(name, line, f"s{nth % _COLOURS}", place_x, top[-1], x_text, y_text)
+        _line(name, line, f"s{nth % COLOURS}", place_x, top[-1], x_text, y_text)
         for nth, (name, line) in enumerate(lines.items())
     ]
     ticks = [(place_x(x), x_text(x)) for x in x_ticks]
@@ -77,7 +78,7 @@ def bar_chart(
             y = _y(height, top[-1])
             said = f"{name}: {edges[place]} to {edges[place + 1]}: {y_text(height)}"
             marks.append(
-                f'<rect class="bar s{nth % _COLOURS}" x="{x:.1f}" y="{y:.1f}" '
+                f'<rect class="bar s{nth % COLOURS}" x="{x:.1f}" y="{y:.1f}" '
                 f'width="{max(width - 1, 1):.1f}" height="{_y(0, top[-1]) - y:.1f}">'
                 f"<title>{shown(said)}</title></rect>"
             )
@@ -173,6 +174,6 @@ def _frame(
 
 def _legend(names: Sequence[str]) -> str:
     items = "".join(
-        f'<li class="s{nth % _COLOURS}"><i></i>{shown(name)}</li>' for nth, name in enumerate(names)
+        f'<li class="s{nth % COLOURS}"><i></i>{shown(name)}</li>' for nth, name in enumerate(names)
     )
     return f'<ul class="legend">{items}</ul>'

@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from aiowheel._printable import printable
+from aiowheel.jobs.report.charts import COLOURS
 from aiowheel.jobs.report.spans import span_text
 from aiowheel.jobs.report.tables import HISTOGRAM_EDGES_NS
 
@@ -15,8 +16,8 @@ Row = dict[str, Any]
 Cell = Callable[[Any], str]
 #: Number of displayed rows of the ranked tables; the files hold more.
 MOST_ROWS = 5
-#: Number of purgatories and kinds in a chart: the number of colours.
-MOST_GROUPS = 7
+#: Number of purgatories and kinds in a chart.
+MOST_GROUPS = COLOURS
 #: The units of a time axis; each is used from four units on.
 _TIME_UNITS = (("days", 86_400_000_000_000), ("hours", 3_600_000_000_000))
 _LEAST_UNITS = 4

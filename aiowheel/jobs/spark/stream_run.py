@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from aiowheel.jobs.spark.checkpoint import Checkpoint
 
 INTERVAL_MS: Final = 500  #: between the starts of two micro-batches, by default
+LONGEST_LATENESS: Final = 31_536_000  #: of a row, in seconds: a year
 MOST_SHARDS: Final = 100_000
 # Far below the time of a hundred micro-batches; Spark keeps the reports of no more than those.
 _LOOK_SECONDS: Final = 1

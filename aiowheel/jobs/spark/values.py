@@ -25,6 +25,8 @@ _SPARK_TYPES: Final = {
     pa.bool_(): "boolean",
     pa.binary(): "binary",
 }
+#: The types of Spark with whole numbers.
+INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 _TABLES: Final = {"touches": TOUCHES, "operations": OPERATIONS, "events": EVENTS}
 
 _HIGH: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}"

@@ -50,14 +50,12 @@ def fit_load(trace: DataFrame) -> Fit:
     # Operations expired early by closing their purgatory did not time out.
     done, late = F.col("outcome") == "completed", F.col("lateness") >= 0
     waited = F.col("finished") - F.col("created")
-    row = trace.agg(
+    (row,) = trace.agg(
         F.count("*").alias("operations"),
         F.count_if(done).alias("completed"),
         F.count_if(late).alias("expired"),
         F.percentile_approx(F.col("deadline") - F.col("created"), 0.5, _ACCURACY).alias("timeout"),
-    ).first()
-    if row is None:  # never: an aggregate without groups has one row even for empty input
-        raise AssertionError
+    ).collect()
     gaps, span_ns = _recorded(trace)
     if row["completed"] < 2 or not span_ns:
         raise BadInputError(
@@ -67,12 +65,8 @@ def fit_load(trace: DataFrame) -> Fit:
     share = row["completed"] / (row["completed"] + row["expired"])
     high = min(0.75, 0.9 * share)
     low = high * 2 / 3
-    quantiles = (
-        trace.where(done)
-        .agg(F.percentile_approx(waited, [low / share, high / share], _ACCURACY).alias("at"))
-        .first()
-    )
-    assert quantiles is not None
+    at = F.percentile_approx(waited, [low / share, high / share], _ACCURACY).alias("at")
+    (quantiles,) = trace.where(done).agg(at).collect()
     least, most = (max(1, at) / 1e9 for at in quantiles["at"])
     if least == most:
         raise BadInputError("the trace cannot be fitted: its operations all took equally long")

@@ -22,6 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from aiowheel._arguments import safe_repr
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.spark.session import parallelism
+from aiowheel.jobs.spark.values import INTEGERS
 from aiowheel.jobs.wheels.checked import check_wheel_sizes, checked_count
 from aiowheel.jobs.wheels.drawn_load import Waits, draw
 from aiowheel.jobs.wheels.feed import feed
@@ -31,7 +32,6 @@ from aiowheel.wheel._wheel import LIMIT
 _PARTITIONS_A_CORE = 4
 _LONGEST_SECONDS = 1e9
 _MOST_PARTITIONS = 2**31 - 1
-_INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _SETTING: dict[str, pa.DataType] = {
     "tick_ns": pa.int64(),
     "wheel_size": pa.int32(),
@@ -209,7 +209,7 @@ def simulate(
 
 def _fits(found: str, wanted: str) -> bool:
     """Return whether a column is of the wanted kind: a cast to integers would cut fractions."""
-    if found in _INTEGERS:
+    if found in INTEGERS:
         return True
     return wanted == "double" and (found in {"float", "double"} or found.startswith("decimal"))
 
