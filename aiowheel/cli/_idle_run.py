@@ -3,11 +3,10 @@
 import shutil
 import sqlite3
 import time as clock
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from aiowheel._outputs import hidden_name
 from aiowheel._progress import Progress
@@ -16,15 +15,10 @@ from aiowheel.cli._idle_file import IdleSummary, write_idle_events
 from aiowheel.cli._idle_report import IdleReport, print_remarks, print_report
 from aiowheel.cli._idle_table import TableOptions
 from aiowheel.cli._options import Engine, refuse_pipes
+from aiowheel.cli._session import OpenSession
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.readers import Batch, Inputs, RejectsFile, TimedRows, TimeOrder, write_rejects
 from aiowheel.recipes._idle_trace import idle_events
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-OpenSession = Callable[[], AbstractContextManager["SparkSession"]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,6 @@
 """`aiowheel idle --stream`: follows a folder or a table until a signal or a limit. Rank 5."""
 
 import time as clock
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +9,7 @@ from aiowheel.cli._destination import check_apart
 from aiowheel.cli._idle_stream_report import StreamTally, print_stream_report, stream_report
 from aiowheel.cli._idle_table import TableOptions, watched_folder
 from aiowheel.cli._options import on_this_machine, refuse
+from aiowheel.cli._session import OpenSession
 from aiowheel.cli._signals import signals_noted
 from aiowheel.cli._stream_run import (
     StreamLimits,
@@ -27,8 +26,6 @@ from aiowheel.jobs.spark.uris import inside, local_path
 from aiowheel.readers import Format
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from aiowheel.jobs.idle.stream import IdleStream
     from aiowheel.jobs.idle.table_stream import IdleTableStream
 
@@ -61,7 +58,7 @@ class StreamOptions:
 def run_stream(
     options: StreamOptions,
     table: TableOptions,
-    open_session: Callable[..., AbstractContextManager["SparkSession"]],
+    open_session: OpenSession,
     *,
     as_json: bool,
 ) -> None:

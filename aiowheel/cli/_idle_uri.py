@@ -2,19 +2,15 @@
 
 import sys
 import time as clock
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
 
 from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_apart
 from aiowheel.cli._job_output import print_result
+from aiowheel.cli._session import OpenSession
 from aiowheel.errors import BadInputError, MissingExtraError
 from aiowheel.jobs.spark.uris import Topic, parse_uri
 from aiowheel.readers import LATEST_TIME, Format, Unit
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def run_table(
@@ -25,7 +21,7 @@ def run_table(
     timeout: int,
     unit: Unit,
     form: Format | None,
-    open_session: Callable[..., AbstractContextManager["SparkSession"]],
+    open_session: OpenSession,
     as_json: bool,
 ) -> None:
     """Find the idle events of a table of touches, write them as a table, and print the result.

@@ -1,63 +1,11 @@
-"""Printing of results as lines, a table or JSON, and the Spark session of a job. Rank 5."""
+"""Printing of results as lines, a table or JSON. Rank 5."""
 
-import contextlib
 import json
 import sys
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from aiowheel._printable import printable
-from aiowheel._progress import Progress
-from aiowheel.cli._destination import check_apart, check_folder
-from aiowheel.cli._options import spark_session
-from aiowheel.jobs.spark.uris import local_path
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-@contextlib.contextmanager
-def job_session(
-    command: str,
-    trace: str | None,
-    out: Path | None,
-    *,
-    master: str | None,
-    conf: Sequence[str] | None,
-    verbose: bool,
-) -> Generator["SparkSession"]:
-    """Check the input and output of a job, then open its session, with a progress bar.
-
-    Args:
-        command: Name of the command.
-        trace: Folder or URI of the trace that the job reads; None if it reads none.
-        out: Folder for the results; None if the job writes none.
-        master: As for `spark_session`.
-        conf: As for `spark_session`.
-        verbose: As for `spark_session`.
-
-    Raises:
-        BadInputError: There is no trace, or *out* is not a writable folder or lies in the trace;
-            or as `spark_session`.
-        AiowheelError: As `spark_session`.
-    """
-    from aiowheel.jobs.report.trace_check import check_trace
-
-    uris = () if trace is None else (trace,)
-    if out is not None:
-        check_folder(out)
-        check_apart(uris, {"--out": str(out)}, are_replaced=False)
-    if trace is not None and (folder := local_path(trace)) is not None:
-        check_trace(folder)
-    name = f"aiowheel {command}"
-    with Progress() as progress:
-        progress.show(f"{command}: starting Spark")
-        with (
-            spark_session(name, master=master, conf=conf, verbose=verbose, uris=uris) as spark,
-            progress.tasks_of(spark, command),
-        ):
-            yield spark
 
 
 def print_json(value: object) -> None:

@@ -2,8 +2,7 @@
 
 import math
 import time as clock
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_apart
 from aiowheel.cli._job_output import print_result
+from aiowheel.cli._session import OpenSession
 from aiowheel.cli._signals import signals_noted
 from aiowheel.cli._stream_run import (
     BatchTally,
@@ -30,7 +30,6 @@ from aiowheel.readers import Format, Unit
 from aiowheel.readers._inputs import HIDDEN
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
     from aiowheel.jobs.operations.stream import PurgatoryStream
@@ -71,7 +70,7 @@ class _Tally(BatchTally):
 
 def run_stream(
     options: PurgatoryStreamOptions,
-    open_session: Callable[..., AbstractContextManager["SparkSession"]],
+    open_session: OpenSession,
     *,
     as_json: bool,
 ) -> None:

@@ -10,16 +10,8 @@ from aiowheel.cli._idle_run import FileOptions, run_files
 from aiowheel.cli._idle_stream import StreamOptions, run_stream
 from aiowheel.cli._idle_table import TableOptions
 from aiowheel.cli._idle_uri import run_table
-from aiowheel.cli._options import (
-    Conf,
-    Engine,
-    Json,
-    Master,
-    Verbose,
-    on_this_machine,
-    refuse,
-    spark_session,
-)
+from aiowheel.cli._options import Engine, Json, on_this_machine, refuse
+from aiowheel.cli._session import Conf, Master, Verbose, spark_session
 from aiowheel.cli._stream_run import (
     BatchInterval,
     CheckpointFolder,

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from aiowheel._printable import cut
-from aiowheel.cli._job_output import job_session, print_json, print_table
-from aiowheel.cli._options import Conf, Json, Master, Verbose, number, path_of
+from aiowheel.cli._job_output import print_json, print_table
+from aiowheel.cli._options import Json, number, path_of
+from aiowheel.cli._session import Conf, Master, Verbose, job_session
 from aiowheel.errors import MissingExtraError
 
 

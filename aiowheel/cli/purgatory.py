@@ -15,19 +15,9 @@ from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_apart, check_folder
 from aiowheel.cli._duration import duration
 from aiowheel.cli._job_output import print_result
-from aiowheel.cli._options import (
-    Conf,
-    Engine,
-    Json,
-    Master,
-    Verbose,
-    number,
-    on_this_machine,
-    refuse,
-    refuse_pipes,
-    spark_session,
-)
+from aiowheel.cli._options import Engine, Json, number, on_this_machine, refuse, refuse_pipes
 from aiowheel.cli._purgatory_stream import PurgatoryStreamOptions, run_stream
+from aiowheel.cli._session import Conf, Master, Verbose, spark_session
 from aiowheel.cli._stream_run import (
     BatchInterval,
     CheckpointFolder,

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from aiowheel.cli._job_output import job_session, print_json, print_lines
-from aiowheel.cli._options import Conf, Json, Master, Trace, Verbose, path_of
+from aiowheel.cli._job_output import print_json, print_lines
+from aiowheel.cli._options import Json, Trace, path_of
+from aiowheel.cli._session import Conf, Master, Verbose, job_session
 from aiowheel.errors import MissingExtraError
 
 _PIPE_WIDTH = 160

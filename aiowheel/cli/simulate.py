@@ -9,8 +9,9 @@ import typer
 
 from aiowheel._outputs import whole_folder
 from aiowheel.cli._duration import checked_ns, duration
-from aiowheel.cli._job_output import job_session, print_json, print_lines, print_table
-from aiowheel.cli._options import Conf, Json, Master, Verbose, named_as_options, number, path_of
+from aiowheel.cli._job_output import print_json, print_lines, print_table
+from aiowheel.cli._options import Json, named_as_options, number, path_of
+from aiowheel.cli._session import Conf, Master, Verbose, job_session
 from aiowheel.errors import BadInputError, MissingExtraError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from aiowheel.cli._options import parse_conf, spark_session
+from aiowheel.cli._session import parse_conf, spark_session
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.jobs.spark.brokers import check_brokers
 

@@ -19,6 +19,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from aiowheel.cli import run
+from aiowheel.serve import Limits
 
 from .conftest import Process, made_certificate, process, read_to_end, waiters_reach
 
@@ -295,6 +296,24 @@ def test_the_printed_address_of_the_dashboard_works(
     assert run(["serve", "--dashboard", "--max-connections", "1"]) == 0
 
     assert f"the dashboard is at {here}/dashboard/\n" in capsys.readouterr().out
+
+
+def test_the_command_has_the_limits_of_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The help must show the defaults without the extras of the class, so it repeats them."""
+    given: list[Any] = []
+
+    def serve(*arguments: Any, **_more: Any) -> None:
+        given.append(arguments[1])
+
+    def allow_open_files(wanted: int) -> int:
+        return wanted
+
+    monkeypatch.setattr("aiowheel.serve.serve", serve)
+    monkeypatch.setattr("aiowheel.cli.serve.allow_open_files", allow_open_files)
+
+    assert run(["serve"]) == 0
+
+    assert given == [Limits()]
 
 
 WARNING = (
