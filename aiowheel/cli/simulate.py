@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from aiowheel.jobs.wheels.fit import Fit
-    from aiowheel.jobs.wheels.simulate import SimulateResult, Sweep
+    from aiowheel.jobs.wheels.simulate import Load, SimulateResult, Sweep
 
 
 def simulate(
@@ -82,7 +82,7 @@ def simulate(
     """
     try:
         from aiowheel.jobs.wheels.drawn_load import Waits
-        from aiowheel.jobs.wheels.simulate import Sweep, check_sweep, run_simulation
+        from aiowheel.jobs.wheels.simulate import Load, Sweep, run_simulation
     except ImportError as error:
         raise MissingExtraError("spark") from error
 
@@ -91,18 +91,21 @@ def simulate(
         raise BadInputError(f"--p75 must be above 0 and below 1e+09 s, got {most:g}")
     if not 0 < half < most:
         raise BadInputError(f"--p50 must be above 0 and below --p75 ({most:g} s), got {half:g}")
-    sweep = Sweep(
+    load = Load(
         operations=_whole(operations),
         waits=Waits.from_quantiles(half, most),
+        seed=seed,
+        shards=min(shards, _whole(operations)),
+    )
+    sweep = Sweep(
+        load,
         ticks_ns=_nanoseconds("--tick", tick, 0.001),
         wheel_sizes=wheel_size or [256],
         timeouts_ns=_nanoseconds("--timeout", timeout, 0.2),
         rates=rate or [40_000.0],
-        seed=seed,
-        shards=min(shards, _whole(operations)),
     )
     with named_as_options("shards", "seed", "wheel size", "rate"):
-        check_sweep(sweep)
+        sweep.check()
     with job_session("simulate", fit, out, master=master, conf=conf, verbose=verbose) as spark:
         if fit is not None:
             waits = p50 is None and p75 is None
@@ -110,7 +113,7 @@ def simulate(
             sweep = _fitted(sweep, found, rate=not rate, timeout=not timeout, waits=waits)
         result = run_simulation(sweep, spark, partitions=partitions)
     page = None if out is None else _save(sweep, result, out)
-    _print(sweep, result, page, as_json=json)
+    _print(sweep.load, result, page, as_json=json)
 
 
 def _fit(folder: str, spark: "SparkSession") -> "Fit":
@@ -125,7 +128,7 @@ def _fitted(sweep: "Sweep", fit: "Fit", *, rate: bool, timeout: bool, waits: boo
         raise BadInputError("no operation of the trace has a timeout: give one with --timeout")
     return replace(
         sweep,
-        waits=fit.waits if waits else sweep.waits,
+        load=replace(sweep.load, waits=fit.waits) if waits else sweep.load,
         rates=[fit.rate] if rate else sweep.rates,
         timeouts_ns=[fit.timeout_ns] if timeout else sweep.timeouts_ns,
     )
@@ -152,7 +155,7 @@ def _save(sweep: "Sweep", result: "SimulateResult", out: Path) -> Path:
     return out / page.name
 
 
-def _print(sweep: "Sweep", result: "SimulateResult", page: Path | None, *, as_json: bool) -> None:
+def _print(load: "Load", result: "SimulateResult", page: Path | None, *, as_json: bool) -> None:
     from aiowheel.jobs.report.simulate_page import COLUMNS
 
     rows = result.settings.to_pylist()
@@ -161,11 +164,11 @@ def _print(sweep: "Sweep", result: "SimulateResult", page: Path | None, *, as_js
         print_json(
             {
                 "settings": rows,
-                "shards": sweep.shards,
-                "seed": sweep.seed,
-                "mu": sweep.waits.mu,
-                "sigma": sweep.waits.sigma,
-                "never": sweep.waits.never,
+                "shards": load.shards,
+                "seed": load.seed,
+                "mu": load.waits.mu,
+                "sigma": load.waits.sigma,
+                "never": load.waits.never,
                 "operations": result.operations,
                 "cpu_seconds": result.cpu_seconds,
                 "peak_bytes": result.peak_bytes,
@@ -175,8 +178,8 @@ def _print(sweep: "Sweep", result: "SimulateResult", page: Path | None, *, as_js
         return
     print_table([name for name, _ in COLUMNS], [[cell(row) for _, cell in COLUMNS] for row in rows])
     lines = {
-        "simulated": f"{result.operations:,} operations, {sweep.shards} wheels, seed {sweep.seed}",
-        "never complete": f"{100 * sweep.waits.never:.4g} %",
+        "simulated": f"{result.operations:,} operations, {load.shards} wheels, seed {load.seed}",
+        "never complete": f"{100 * load.waits.never:.4g} %",
         "speed": f"{speed:,.0f} operations per CPU second",
         "memory": f"{result.peak_bytes / 1e6:,.0f} MB at most in one worker",
     }

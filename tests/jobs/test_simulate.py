@@ -15,8 +15,8 @@ pytest.importorskip("pyspark")
 from aiowheel.jobs.wheels.drawn_load import Waits, draw
 from aiowheel.jobs.wheels.simulate import (
     SHARDS,
+    Load,
     Sweep,
-    check_sweep,
     run_simulation,
     run_task,
     simulate,
@@ -28,27 +28,26 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MS = 1_000_000
+LOAD = Load(20_001, Waits.from_quantiles(0.02, 0.06), seed=7, shards=3)
 SWEEP = Sweep(
-    operations=20_001,
-    waits=Waits.from_quantiles(0.02, 0.06),
+    LOAD,
     ticks_ns=[1 * MS, 7 * MS],
     wheel_sizes=[8, 256],
     timeouts_ns=[200 * MS],
     rates=[4_000.0],
-    seed=7,
-    shards=3,
 )
 
 
 def view_load(spark: "SparkSession", sweep: Sweep, folder: Path) -> None:
     """Create the view `load` with the load of a sweep with one rate and one timeout."""
-    for shard in range(sweep.shards):
+    load = sweep.load
+    for shard in range(load.shards):
         chunks = draw(
-            sweep.waits,
-            operations=sweep.operations_of(shard),
-            rate=sweep.rates[0] / sweep.shards,
+            load.waits,
+            operations=load.operations_of(shard),
+            rate=sweep.rates[0] / load.shards,
             timeout=sweep.timeouts_ns[0],
-            seed=sweep.seed,
+            seed=load.seed,
             shard=shard,
         )
         for nth, chunk in enumerate(chunks):
@@ -101,18 +100,23 @@ def test_partitions_change_no_table(spark: "SparkSession") -> None:
 def test_no_operation_is_lost_at_the_least_rate(operations: int, seconds: float) -> None:
     """Also with the longest tick and timeout, because no time is beyond the wheel's range."""
     most = round(1e9 * seconds)
-    sweep = replace(
-        SWEEP, operations=operations, shards=1, ticks_ns=[most], timeouts_ns=[most], rates=[0.0]
-    )
+    waits = replace(LOAD.waits, never=0.5)
+    load = Load(operations, waits, shards=1)
     with pytest.raises(BadInputError, match="rate must be from") as refused:
-        check_sweep(sweep)
+        load.check_setting(most, 8, most, 0.0)
     least = float(str(refused.value).split()[4]) * 1.000_01  # the text is rounded
 
     for seed in range(20):
-        legal = replace(sweep, rates=[least], seed=seed, waits=replace(sweep.waits, never=0.5))
-        check_sweep(legal)
-        row = run_task(legal.settings().to_pylist()[0] | {"shard": 0}, legal)
+        task = {"tick_ns": most, "wheel_size": 8, "timeout_ns": most, "rate": least, "shard": 0}
+        row = run_task(task, replace(load, seed=seed))
         assert row["completed"] + row["expired"] == operations
+
+
+def _changed(change: dict[str, Any]) -> Sweep:
+    """Return a sweep with other attributes of its load or of its own."""
+    of_load = {name: value for name, value in change.items() if hasattr(LOAD, name)}
+    own = {name: value for name, value in change.items() if name not in of_load}
+    return replace(SWEEP, load=replace(LOAD, **of_load), **own)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +135,7 @@ def test_no_operation_is_lost_at_the_least_rate(operations: int, seconds: float)
 def test_a_sweep_out_of_range_is_refused(change: dict[str, Any], reason: str) -> None:
     """The error has the value and the range."""
     with pytest.raises(BadInputError, match=reason):
-        check_sweep(replace(SWEEP, **change))
+        _changed(change).check()
 
 
 @pytest.mark.parametrize(
@@ -148,7 +152,7 @@ def test_a_sweep_out_of_range_is_refused(change: dict[str, Any], reason: str) ->
 def test_a_sweep_of_other_types_is_refused(change: dict[str, Any], reason: str) -> None:
     """A seed of 1.5 would draw the load of seed 1; the others would fail in a worker."""
     with pytest.raises(TypeError) as caught:
-        check_sweep(replace(SWEEP, **change))
+        _changed(change).check()
 
     assert str(caught.value) == reason
 
@@ -172,7 +176,7 @@ def test_arguments_of_other_types_are_refused(
     usual = {"tick_ns": "bigint", "wheel_size": "int", "timeout_ns": "bigint", "rate": "double"}
     types = usual | ({name: kind} if name else {})
     settings = spark.createDataFrame([], ", ".join(f"{each} {types[each]}" for each in types))
-    usual_arguments: dict[str, Any] = {"operations": 100, "waits": SWEEP.waits}
+    usual_arguments: dict[str, Any] = {"operations": 100, "waits": LOAD.waits}
 
     with pytest.raises(TypeError) as caught:
         simulate(settings, **usual_arguments | arguments)

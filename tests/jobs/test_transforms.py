@@ -377,7 +377,7 @@ def test_operations_in_mode_any_complete_by_any_key(spark: "SparkSession") -> No
 def test_wheels_run_under_a_load_and_a_trace(spark: "SparkSession") -> None:
     """Spark's results equal those of one process, setting by setting."""
     from aiowheel.jobs import Waits, simulate, tune
-    from aiowheel.jobs.wheels.simulate import Sweep, run_task
+    from aiowheel.jobs.wheels.simulate import Load, run_task
     from aiowheel.jobs.wheels.tune import weigh_stretch
 
     waits = Waits.from_quantiles(0.02, 0.06)
@@ -395,14 +395,14 @@ def test_wheels_run_under_a_load_and_a_trace(spark: "SparkSession") -> None:
         rows_per_stretch=40,
     )
 
-    sweep = Sweep(501, waits, [], [], [], [], shards=2)
+    load = Load(501, waits, shards=2)
     costs = {"cpu_ns", "peak_bytes"}
     found = [
         {name: value for name, value in row.asDict().items() if name not in costs}
         for row in simulated.orderBy("tick_ns", "shard").collect()
     ]
     tasks = [row.asDict() | {"shard": shard} for row in settings.collect() for shard in (0, 1)]
-    wanted = [run_task(task, sweep) for task in tasks]
+    wanted = [run_task(task, load) for task in tasks]
     assert found == [
         {name: value for name, value in row.items() if name not in costs} for row in wanted
     ]

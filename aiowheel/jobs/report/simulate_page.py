@@ -9,7 +9,7 @@ from typing import Any
 from aiowheel.jobs.report.charts import line_chart
 from aiowheel.jobs.report.html import Page
 from aiowheel.jobs.report.spans import mean_lateness_text, span_text
-from aiowheel.jobs.wheels.simulate import SimulateResult, Sweep
+from aiowheel.jobs.wheels.simulate import Load, SimulateResult, Sweep
 
 Row = dict[str, Any]
 #: Each column's heading, and the function that formats its cell.
@@ -38,11 +38,12 @@ def timeout_share(row: Row) -> float:
 def write_page(sweep: Sweep, result: SimulateResult, path: Path) -> Path:
     """Write the result of a simulation to *path*."""
     rows: list[Row] = result.settings.to_pylist()
+    load = sweep.load
     page = Page(
         "Wheels under a drawn load",
-        f"{sweep.operations:,} operations a setting on {sweep.shards} wheels, seed {sweep.seed}; "
-        f"{_never(sweep)} complete within {sweep.waits.quantile(0.5):.4g} s, three quarters within "
-        f"{sweep.waits.quantile(0.75):.4g} s.",
+        f"{load.operations:,} operations a setting on {load.shards} wheels, seed {load.seed}; "
+        f"{_never(load)} complete within {load.waits.quantile(0.5):.4g} s, three quarters within "
+        f"{load.waits.quantile(0.75):.4g} s.",
     )
     speed = result.operations / max(result.cpu_seconds, 1e-9)
     page.cards(
@@ -60,7 +61,7 @@ def write_page(sweep: Sweep, result: SimulateResult, path: Path) -> Path:
     page.table([name for name, _ in COLUMNS], [[cell(row) for _, cell in COLUMNS] for row in rows])
     charts: list[tuple[str, Callable[[Row], float], str]] = [
         ("Cascades per operation", lambda row: row["cascaded"] / row["operations"], "{:.3g}"),
-        ("Wake-ups a second and wheel", lambda row: _wake_ups(row, sweep), "{:,.4g}"),
+        ("Wake-ups a second and wheel", lambda row: _wake_ups(row, load), "{:,.4g}"),
         ("Operations timed out", lambda row: 100 * timeout_share(row), "{:.4g} %"),
     ]
     for title, value, form in charts if len(sweep.ticks_ns) > 1 else ():
@@ -77,13 +78,13 @@ def write_page(sweep: Sweep, result: SimulateResult, path: Path) -> Path:
     return page.save(path)
 
 
-def _never(sweep: Sweep) -> str:
-    never = sweep.waits.never
+def _never(load: Load) -> str:
+    never = load.waits.never
     return f"{100 * never:.4g} % never complete; of the others half" if never else "half"
 
 
-def _wake_ups(row: Row, sweep: Sweep) -> float:
-    return float(row["wake_ups"] / sweep.shards / max(row["span_ns"] / 1e9, 1e-9))
+def _wake_ups(row: Row, load: Load) -> float:
+    return float(row["wake_ups"] / load.shards / max(row["span_ns"] / 1e9, 1e-9))
 
 
 def _lines(

@@ -11,7 +11,7 @@ from aiowheel.errors import BadInputError
 _MOST_BUCKETS: Final = 2**24
 
 
-def checked_count(name: str, value: object, least: int, most: int) -> int:
+def checked_input_int(name: str, value: object, least: int, most: int) -> int:
     """Return *value* if it is an integer from *least* to *most*.
 
     Raises:
@@ -32,7 +32,7 @@ def check_wheel_sizes(sizes: Iterable[object]) -> None:
         BadInputError: A size is out of range.
     """
     for size in sizes:
-        checked_count("wheel size", size, 2, _MOST_BUCKETS)
+        checked_input_int("wheel size", size, 2, _MOST_BUCKETS)
 
 
 def check_list(name: str, values: object) -> None:

@@ -16,11 +16,8 @@ import numpy as np
 
 from aiowheel._arguments import safe_repr
 from aiowheel.errors import BadInputError
-from aiowheel.jobs.wheels.feed import Chunk, Integers
+from aiowheel.jobs.wheels.feed import CHUNK, LONGEST_NS, Chunk, Integers
 from aiowheel.jobs.wheels.run import NEVER
-
-_CHUNK = 65_536
-_LONGEST_SECONDS = 1e9  # 30 years: a log-normal tail must fit into 64 bits of nanoseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +103,14 @@ def draw(
     never_key = np.array([2**63 + seed, 2 * shard], np.uint64)
     never_from = np.random.Generator(np.random.Philox(key=never_key))
     now = 0
-    for first in range(0, operations, _CHUNK):
-        count = min(_CHUNK, operations - first)
+    for first in range(0, operations, CHUNK):
+        count = min(CHUNK, operations - first)
         # Summed as integers: a sum of floats would depend on the boundaries of the chunks.
         created = now + np.cumsum(_nanoseconds(gaps_from.standard_exponential(count) / rate))
         now = int(created[-1])
         seconds = np.exp(waits.mu + waits.sigma * waits_from.standard_normal(count))
-        ends = created + _nanoseconds(np.minimum(seconds, _LONGEST_SECONDS))
+        # A log-normal tail must fit into 64 bits of nanoseconds.
+        ends = created + _nanoseconds(np.minimum(seconds, LONGEST_NS / 1e9))
         if waits.never:
             ends[never_from.random(count) < waits.never] = NEVER
         yield Chunk(created, created + timeout, ends)

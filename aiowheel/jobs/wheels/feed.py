@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,10 @@ import numpy.typing as npt
 from aiowheel.jobs.wheels.run import NEVER, WheelRun
 
 Integers = npt.NDArray[np.int64]
+#: Number of operations of a whole chunk.
+CHUNK: Final = 65_536
+#: The longest time that a load may contain, in nanoseconds: 30 years.
+LONGEST_NS: Final = 10**18
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from aiowheel.errors import BadInputError
-from aiowheel.jobs.wheels.feed import Chunk, Integers
+from aiowheel.jobs.wheels.feed import CHUNK, LONGEST_NS, Chunk, Integers
 from aiowheel.jobs.wheels.run import NEVER
 from aiowheel.wheel._wheel import LIMIT
 
 #: The columns of a trace that a load needs.
 COLUMNS = ("created", "deadline", "finished", "outcome")
-#: The longest timeout of a simulated wheel, in nanoseconds: 30 years.
-LONGEST_NS: Final = 10**18
-_CHUNK = 65_536
 
 
 @dataclass(frozen=True)
@@ -112,8 +108,8 @@ class RecordedLoad:
     def chunks(self, first: int = 0, last: int | None = None) -> Iterator[Chunk]:
         """Yield the operations from index *first* to before *last*, in chunks."""
         end = len(self) if last is None else last
-        for place in range(first, end, _CHUNK):
-            piece = slice(place, min(place + _CHUNK, end))
+        for place in range(first, end, CHUNK):
+            piece = slice(place, min(place + CHUNK, end))
             yield Chunk(self.created[piece], self.deadlines[piece], self.ends[piece])
 
 

@@ -10,7 +10,7 @@ import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -23,14 +23,13 @@ from aiowheel._arguments import safe_repr
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.spark.session import parallelism
 from aiowheel.jobs.spark.values import INTEGERS
-from aiowheel.jobs.wheels.checked import check_wheel_sizes, checked_count
+from aiowheel.jobs.wheels.checked import check_wheel_sizes, checked_input_int
 from aiowheel.jobs.wheels.drawn_load import Waits, draw
-from aiowheel.jobs.wheels.feed import feed
+from aiowheel.jobs.wheels.feed import LONGEST_NS, feed
 from aiowheel.jobs.wheels.run import WheelRun
 from aiowheel.wheel._wheel import LIMIT
 
 _PARTITIONS_A_CORE = 4
-_LONGEST_SECONDS = 1e9
 _MOST_PARTITIONS = 2**31 - 1
 _SETTING: dict[str, pa.DataType] = {
     "tick_ns": pa.int64(),
@@ -51,42 +50,94 @@ _ANSWERS = pa.schema([*SHARDS, *(pa.field(name, pa.int64()) for name in _COSTS)]
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """The settings to simulate: every combination of the four lists, under one load.
+class Load:
+    """The operations that every setting gets; their rate and timeout belong to the setting.
 
     Attributes:
-        operations: Number of operations per setting, at least 1.
+        operations: Number of operations, at least 1.
         waits: How long operations take to complete.
-        ticks_ns: Widths of a bucket, each at least 1.
-        wheel_sizes: Buckets per level, each at least 2.
-        timeouts_ns: Times from arrival to deadline, each at least 1.
-        rates: Arrivals per second; the last arrival must be within 73 years less timeout and tick.
         seed: The seed of the load, from 0 to 2**62.
         shards: Number of wheels that share the load, like the nodes of a cluster, at least 1.
     """
 
     operations: int
     waits: Waits
+    seed: int = 1
+    shards: int = 16
+
+    def operations_of(self, shard: int) -> int:
+        """Return the number of operations of a shard."""
+        each, more = divmod(self.operations, self.shards)
+        return each + (shard < more)
+
+    def check(self) -> None:
+        """Check the types and ranges of the attributes.
+
+        Raises:
+            TypeError: A number or the waits have another type.
+            BadInputError: The text holds the value and the legal range.
+        """
+        operations = checked_input_int("operations", self.operations, 1, 10**12)
+        checked_input_int("shards", self.shards, 1, min(operations, 10**6))
+        checked_input_int("seed", self.seed, 0, 2**62)
+        if not isinstance(self.waits, Waits):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
+            raise TypeError(f"waits must be a Waits, got {safe_repr(self.waits)}")
+
+    def check_setting(self, tick_ns: int, wheel_size: int, timeout_ns: int, rate: float) -> None:
+        """Check a setting against the range of a wheel, which ends 73 years after 0.
+
+        Raises:
+            TypeError: The wheel size has another type.
+            BadInputError: The text holds the value and the legal range.
+        """
+        check_wheel_sizes([wheel_size])
+        _check_range("tick", tick_ns / 1e9, 1e-9, LONGEST_NS / 1e9)
+        _check_range("timeout", timeout_ns / 1e9, 1e-9, LONGEST_NS / 1e9)
+        each = math.ceil(self.operations / self.shards)
+        # A safe bound of the last arrival: ten standard deviations, and for small shards 50 gaps.
+        gaps = each + 10 * math.sqrt(each) + 50
+        least = self.shards * gaps / max(1.0, (LIMIT - timeout_ns - tick_ns) / 1e9)
+        _check_range("rate", rate, least, 1e9)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The settings to simulate: every combination of the four lists, under one load.
+
+    Attributes:
+        load: The operations of each setting.
+        ticks_ns: Widths of a bucket, each at least 1.
+        wheel_sizes: Buckets per level, each at least 2.
+        timeouts_ns: Times from arrival to deadline, each at least 1.
+        rates: Arrivals per second; the last arrival must be within 73 years less timeout and tick.
+    """
+
+    load: Load
     ticks_ns: Sequence[int]
     wheel_sizes: Sequence[int]
     timeouts_ns: Sequence[int]
     rates: Sequence[float]
-    seed: int = 1
-    shards: int = 16
 
     def settings(self) -> pa.Table:
         """Return one row per setting."""
-        axes = self.ticks_ns, self.wheel_sizes, self.timeouts_ns, self.rates
-        rows = product(*map(dict.fromkeys, axes))  # dict.fromkeys removes duplicate values
-        columns = zip(*rows, strict=True)
+        columns = zip(*self._combinations(), strict=True)
         kinds = _SETTING.values()
         arrays = [pa.array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
         return pa.table(arrays, names=[*_SETTING])
 
-    def operations_of(self, shard: int) -> int:
-        """Return the number of operations of a shard, of each setting."""
-        each, more = divmod(self.operations, self.shards)
-        return each + (shard < more)
+    def check(self) -> None:
+        """Check the load and each setting.
+
+        Raises:
+            TypeError, BadInputError: See `Load.check` and `Load.check_setting`.
+        """
+        self.load.check()
+        for setting in self._combinations():
+            self.load.check_setting(*setting)
+
+    def _combinations(self) -> Iterator[tuple[Any, ...]]:
+        axes = self.ticks_ns, self.wheel_sizes, self.timeouts_ns, self.rates
+        return product(*map(dict.fromkeys, axes))  # dict.fromkeys removes duplicate values
 
 
 @dataclass(frozen=True)
@@ -125,13 +176,14 @@ def run_simulation(
     Cost: about 0.4 us of CPU per operation and setting with the compiled wheel, ten times that with
     the pure one.
     """
-    check_sweep(sweep)
+    sweep.check()
+    load = sweep.load
     answers = simulate(
         spark.createDataFrame(sweep.settings()),
-        operations=sweep.operations,
-        waits=sweep.waits,
-        seed=sweep.seed,
-        shards=sweep.shards,
+        operations=load.operations,
+        waits=load.waits,
+        seed=load.seed,
+        shards=load.shards,
         partitions=partitions,
     ).toArrow()
     order = [(name, "ascending") for name in (*_SETTING, "shard")]
@@ -180,10 +232,10 @@ def simulate(
     Cost: about 0.4 us of CPU per operation and setting with the compiled wheel, ten times that with
     the pure one.
     """
-    sweep = Sweep(operations, waits, [], [], [], [], seed, shards)
-    check_sweep(sweep)
+    load = Load(operations, waits, seed, shards)
+    load.check()
     if partitions is not None:
-        checked_count("partitions", partitions, 1, _MOST_PARTITIONS)
+        checked_input_int("partitions", partitions, 1, _MOST_PARTITIONS)
     columns = from_arrow_schema(pa.schema(_SETTING))
     found = dict(settings.dtypes)
     for column in columns:
@@ -196,7 +248,7 @@ def simulate(
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task in batch.to_pylist():
-                yield pa.RecordBatch.from_pylist([run_task(task, sweep)], _ANSWERS)
+                yield pa.RecordBatch.from_pylist([run_task(task, load)], _ANSWERS)
 
     spark = settings.sparkSession
     count = partitions or _PARTITIONS_A_CORE * parallelism(spark)
@@ -214,37 +266,29 @@ def _fits(found: str, wanted: str) -> bool:
     return wanted == "double" and (found in {"float", "double"} or found.startswith("decimal"))
 
 
-def run_task(task: dict[str, Any], sweep: Sweep) -> dict[str, Any]:
+def run_task(task: dict[str, Any], load: Load) -> dict[str, Any]:
     """Simulate a shard of a setting, without Spark; return a row of `SHARDS` with its cost.
 
     Args:
         task: The columns of a setting, and ``shard``.
-        sweep: The load; its settings are ignored.
+        load: The load that the shards share.
 
     Raises:
         BadInputError: The setting is out of range.
     """
     started = time.process_time_ns()
-    check_sweep(
-        replace(
-            sweep,
-            ticks_ns=[task["tick_ns"]],
-            wheel_sizes=[task["wheel_size"]],
-            timeouts_ns=[task["timeout_ns"]],
-            rates=[task["rate"]],
-        )
-    )
-    operations = sweep.operations_of(task["shard"])
+    load.check_setting(*(task[name] for name in _SETTING))
+    operations = load.operations_of(task["shard"])
     run = WheelRun(task["tick_ns"], task["wheel_size"])
-    load = draw(
-        sweep.waits,
+    chunks = draw(
+        load.waits,
         operations=operations,
-        rate=task["rate"] / sweep.shards,
+        rate=task["rate"] / load.shards,
         timeout=task["timeout_ns"],
-        seed=sweep.seed,
+        seed=load.seed,
         shard=task["shard"],
     )
-    span_ns = feed([run], load, task["tick_ns"])
+    span_ns = feed([run], chunks, task["tick_ns"])
     return task | {
         "operations": operations,
         "completed": run.completed,
@@ -279,30 +323,6 @@ def _sum_up(shards: pa.Table) -> pa.Table:
     return grouped.select(names).rename_columns(SETTINGS.names).cast(SETTINGS)
 
 
-def check_sweep(sweep: Sweep) -> None:
-    """Check the settings against the range of a wheel, which ends 73 years after 0.
-
-    Raises:
-        TypeError: A count, a wheel size or the waits have another type.
-        BadInputError: The text holds the value and the legal range.
-    """
-    operations = checked_count("operations", sweep.operations, 1, 10**12)
-    checked_count("shards", sweep.shards, 1, min(operations, 10**6))
-    checked_count("seed", sweep.seed, 0, 2**62)
-    check_wheel_sizes(sweep.wheel_sizes)
-    if not isinstance(sweep.waits, Waits):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
-        raise TypeError(f"waits must be a Waits, got {safe_repr(sweep.waits)}")
-    longest = max((*sweep.timeouts_ns, 0)) + max((*sweep.ticks_ns, 0))
-    each = math.ceil(sweep.operations / sweep.shards)
-    # A safe bound of the last arrival: ten standard deviations, and 50 mean gaps for small shards.
-    gaps = each + 10 * math.sqrt(each) + 50
-    least_rate = sweep.shards * gaps / max(1.0, (LIMIT - longest) / 1e9)
-    bounds: list[tuple[str, Sequence[float], float, float]] = [
-        ("tick", [tick / 1e9 for tick in sweep.ticks_ns], 1e-9, _LONGEST_SECONDS),
-        ("timeout", [timeout / 1e9 for timeout in sweep.timeouts_ns], 1e-9, _LONGEST_SECONDS),
-        ("rate", sweep.rates, least_rate, 1e9),
-    ]
-    for name, values, least, most in bounds:
-        for value in values:
-            if not least <= value <= most:
-                raise BadInputError(f"{name} must be from {least:g} to {most:g}, got {value:g}")
+def _check_range(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise BadInputError(f"{name} must be from {least:g} to {most:g}, got {value:g}")

@@ -27,8 +27,8 @@ from aiowheel._units import delay_to_ns
 from aiowheel.errors import BadInputError
 from aiowheel.jobs.spark.session import parallelism
 from aiowheel.jobs.wheels.checked import check_list, check_wheel_sizes
-from aiowheel.jobs.wheels.feed import Feeding
-from aiowheel.jobs.wheels.recorded_load import COLUMNS, LONGEST_NS, RecordedLoad
+from aiowheel.jobs.wheels.feed import LONGEST_NS, Feeding
+from aiowheel.jobs.wheels.recorded_load import COLUMNS, RecordedLoad
 from aiowheel.jobs.wheels.run import WheelRun
 
 if TYPE_CHECKING:
