@@ -198,7 +198,7 @@ def test_spark_reads_and_rejects_the_same_rows(
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_spark_reads_thresholds_that_are_all_null(tmp_path: Path, spark: "SparkSession") -> None:
-    """Spark's vectorized reader fails on them; reading leaves the settings of the session alone."""
+    """Spark's vectorized reader may fail on them; the settings of the session stay the same."""
     from aiowheel.jobs.operations import frames as frames
     from aiowheel.jobs.spark.session import changed_settings
     from aiowheel.jobs.spark.sources import Source

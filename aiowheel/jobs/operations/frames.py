@@ -35,17 +35,14 @@ from aiowheel.rules import NEVER, NO_VALUE
 #: The columns of the tables, with their types as Spark spells them.
 OPERATION_TYPES: Final = {column.name: spark_type(column.type) for column in OPERATIONS}
 EVENT_TYPES: Final = {column.name: spark_type(column.type) for column in EVENTS}
-#: The nested vectorized reader of Spark 4 fails ("Index 0 out of bounds for length 0") on a file in
-#: which all elements of all `thresholds` are null.
+#: The nested vectorized reader of Spark 4 may fail ("Index 0 out of bounds for length 0") on a file
+#: in which all elements of all `thresholds` are null. Set this for the query, not for the session.
 LIST_READER: Final = {"spark.sql.parquet.enableNestedColumnVectorizedReader": "false"}
 _WITHOUT_NULLS: Final = {"ignoreNullFields": "true"}  # also if the session's setting is another one
 
 
 def read_operations(spark: SparkSession, source: Source) -> DataFrame:
-    """Read a table of operations.
-
-    Run queries on the result inside ``changed_settings(spark, LIST_READER)``; lines of text and
-    topics do not need it.
+    """Read a table of operations; see `LIST_READER` for queries on Parquet without thresholds.
 
     Returns:
         ``id``, ``keys``, ``thresholds``, ``wanted``, ``created`` and ``deadline`` as in
