@@ -75,7 +75,7 @@ def test_a_sweep_is_printed_and_saved(
     assert printed["settings"][0]["cascaded"] > printed["settings"][1]["cascaded"]
     assert printed["settings"] == pq.read_table(out / "settings.parquet").to_pylist()
     assert pq.read_table(out / "shards.parquet").num_rows == 4
-    assert "Wake-ups a second and wheel, by tick" in Path(printed["page"]).read_text("utf-8")
+    assert "Wake-ups per second and wheel, by tick" in Path(printed["page"]).read_text("utf-8")
     assert not list(out.glob(".*"))
 
 

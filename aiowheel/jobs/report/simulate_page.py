@@ -41,7 +41,7 @@ def write_page(sweep: Sweep, result: SimulateResult, path: Path) -> Path:
     load = sweep.load
     page = Page(
         "Wheels under a drawn load",
-        f"{load.operations:,} operations a setting on {load.shards} wheels, seed {load.seed}; "
+        f"{load.operations:,} operations for each setting, on {load.shards} wheels, seed {load.seed}; "
         f"{_never(load)} complete within {load.waits.quantile(0.5):.4g} s, three quarters within "
         f"{load.waits.quantile(0.75):.4g} s.",
     )
@@ -50,7 +50,7 @@ def write_page(sweep: Sweep, result: SimulateResult, path: Path) -> Path:
         [
             ("settings", f"{len(rows)}"),
             ("operations simulated", f"{result.operations:,}"),
-            ("a CPU second", f"{speed:,.0f}"),
+            ("per CPU second", f"{speed:,.0f}"),
             ("most memory of a worker", f"{result.peak_bytes / 1e6:,.0f} MB"),
         ]
     )
@@ -61,7 +61,7 @@ def write_page(sweep: Sweep, result: SimulateResult, path: Path) -> Path:
     page.table([name for name, _ in COLUMNS], [[cell(row) for _, cell in COLUMNS] for row in rows])
     charts: list[tuple[str, Callable[[Row], float], str]] = [
         ("Cascades per operation", lambda row: row["cascaded"] / row["operations"], "{:.3g}"),
-        ("Wake-ups a second and wheel", lambda row: _wake_ups(row, load), "{:,.4g}"),
+        ("Wake-ups per second and wheel", lambda row: _wake_ups(row, load), "{:,.4g}"),
         ("Operations timed out", lambda row: 100 * timeout_share(row), "{:.4g} %"),
     ]
     for title, value, form in charts if len(sweep.ticks_ns) > 1 else ():

@@ -67,7 +67,7 @@ def write_page(tuning: Tuning, max_lateness_ns: int, origin: Mapping[str, str], 
         [
             ("tick", span_text(best["tick_ns"])),
             ("wheel size", f"{best['wheel_size']:,}"),
-            ("cost an operation", f"{best['cost_ns']:,.0f} ns"),
+            ("cost per operation", f"{best['cost_ns']:,.0f} ns"),
             ("of a core", core_text(best)),
             ("late, mean", mean_lateness_text(best)),
         ]
