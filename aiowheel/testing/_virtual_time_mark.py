@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, partial, wraps
 from inspect import iscoroutinefunction, unwrap
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pytest
 
@@ -23,24 +24,41 @@ from aiowheel.testing._loop import VirtualClockEventLoop
 if TYPE_CHECKING:
     from pluggy import Result
 
+T = TypeVar("T")
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 MARK = "virtual_time"
 _CHOOSER = "aiowheel-loop-chooser"
 _AIOHTTP = "aiohttp.pytest_plugin"
+#: The deadlocks after which a task that catches each cancellation is given up.
+_MOST_CANCELLATIONS = 100
 #: The number of marks that `choose_loops` knew, by test without parameters.
 _CHOSEN = pytest.StashKey[dict[str, int]]()
 
 
 class _TestLoop(VirtualClockEventLoop):
-    """A virtual loop that raises a deadlock of `run_test` in the test and goes on.
+    """A virtual loop that ends a test or a fixture before it raises its deadlock, and goes on.
 
-    anyio's plugin runs all tests and fixtures of a loop in one task. An error that left the loop
-    would leave that task in the test.
+    pytest-asyncio runs each test and each fixture in a task, which would outlive an error that left
+    the loop, and run on in the next test. anyio's plugin runs all tests and fixtures of a loop in
+    one task, which such an error would leave in the test.
     """
 
-    _task: asyncio.Task[Any] | None = None  # the task of `run_test`
-    _deadlock: VirtualDeadlockError | None = None
+    _task: asyncio.Task[Any] | None = None  # that of the test or the fixture
+    _deadlock: VirtualDeadlockError | None = None  # the first one of `_task`
+    _cancellations = 0  # of `_task`, because of deadlocks
+
+    def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
+        """Run until *future* is done; if it is a task, a deadlock cancels it.
+
+        Raises:
+            VirtualDeadlockError: The loop could only wait endlessly.
+        """
+        # anyio's plugin passes a coroutine, and the test runs in another task: see `run_test`.
+        if not isinstance(future, asyncio.Task):
+            return super().run_until_complete(future)
+        with self._ended_by_a_deadlock(future):
+            return super().run_until_complete(future)
 
     async def run_test(self, test: Awaitable[object]) -> None:
         """Await *test*; a deadlock cancels it and is raised after its end.
@@ -48,23 +66,32 @@ class _TestLoop(VirtualClockEventLoop):
         Raises:
             VirtualDeadlockError: The test could only wait endlessly.
         """
-        task = self._task = asyncio.current_task(self)
-        try:
+        with self._ended_by_a_deadlock(asyncio.current_task(self)):
             await test
+
+    @contextmanager
+    def _ended_by_a_deadlock(self, task: asyncio.Task[Any] | None) -> Generator[None]:
+        outer, self._task = self._task, task
+        try:
+            yield
         finally:
-            self._task = None
+            self._task = outer
             error, self._deadlock = self._deadlock, None
+            times, self._cancellations = self._cancellations, 0
             if task is not None and error is not None:
-                task.uncancel()
+                for _ in range(times):
+                    task.uncancel()
                 raise error
 
     def _on_standstill(self) -> Events:
         try:
             return super()._on_standstill()
         except VirtualDeadlockError as error:
-            if self._task is None or self._deadlock is not None:
+            # The cleanup of a cancelled task may wait endlessly as well, at several places.
+            if self._task is None or self._cancellations == _MOST_CANCELLATIONS:
                 raise
-            self._deadlock = error
+            self._deadlock = self._deadlock or error
+            self._cancellations += 1
             self._task.cancel()
             return []
 

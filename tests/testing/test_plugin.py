@@ -738,6 +738,95 @@ async def test_after_a_deadlock(shared):
     result.stdout.fnmatch_lines(["E *VirtualDeadlockError: deadlock at 0.0 s: *"])
 
 
+def test_a_deadlock_does_not_outlive_its_test_on_a_shared_loop_under_asyncio(
+    pytester: pytest.Pytester,
+) -> None:
+    """The task of the test or the fixture ends before the error is reported, with its cleanup."""
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+import pytest_asyncio
+from hypothesis import given, settings, strategies
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.virtual_time]
+ends = []
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def lock():
+    yield asyncio.Lock()
+    await asyncio.sleep(5)
+    assert ends == ["deadlock", "frozen", "fixture", "example", "after"]
+
+@pytest.fixture
+def ended():
+    yield
+    assert ends == ["deadlock"]
+
+async def test_deadlock(lock, ended):
+    try:
+        async with lock:
+            await asyncio.Event().wait()
+    finally:
+        await asyncio.sleep(5)
+        ends.append("deadlock")
+
+async def test_deadlock_in_a_frozen_block(virtual_clock):
+    with virtual_clock.freeze():
+        try:
+            await asyncio.sleep(5)
+        finally:
+            try:
+                await asyncio.sleep(5)
+            finally:
+                ends.append("frozen")
+
+async def test_deadlock_of_a_cleanup_that_passes(lock):
+    try:
+        await asyncio.Event().wait()
+    except BaseException:
+        pass
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def stuck(lock):
+    try:
+        async with lock:
+            await asyncio.Event().wait()
+            yield
+    finally:
+        ends.append("fixture")
+
+async def test_deadlock_of_a_fixture(stuck):
+    pass
+
+@settings(max_examples=1, database=None)
+@given(strategies.none())
+async def test_deadlock_of_an_example(lock, nothing):
+    try:
+        async with lock:
+            await asyncio.Event().wait()
+    finally:
+        if "example" not in ends:
+            ends.append("example")
+
+async def test_after_a_deadlock(lock):
+    assert len(asyncio.all_tasks()) == 1
+    async with asyncio.timeout(30), lock:
+        await asyncio.sleep(5)
+    ends.append("after")
+"""
+    )
+
+    result = run(pytester, *ASYNCIO, "-p", "no:hypothesispytest")
+
+    result.assert_outcomes(passed=1, failed=4, errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E *VirtualDeadlockError: deadlock at 0.0 s: *; waiting tasks: 1",
+            "E *Task-* in test_deadlock, *test_*.py:*: await asyncio.Event().wait()",
+        ]
+    )
+
+
 def test_the_fixtures_work_without_an_async_plugin(pytester: pytest.Pytester) -> None:
     """The fixtures work in plain tests, and pytest-asyncio is not imported."""
     pytester.makepyfile(
