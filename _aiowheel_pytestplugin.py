@@ -65,9 +65,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Refuse a marked test whose loop cannot be chosen."""
     if item.get_closest_marker(MARK) is not None:
-        from aiowheel.testing._virtual_time_mark import refuse_late_mark, refuse_test_case
+        from aiowheel.testing._virtual_time_mark import (
+            refuse_late_mark,
+            refuse_refused_mark,
+            refuse_test_case,
+        )
 
         refuse_test_case(item)
+        refuse_refused_mark(item)
         refuse_late_mark(item)
 
 

@@ -34,6 +34,8 @@ _AIOHTTP = "aiohttp.pytest_plugin"
 _MOST_CANCELLATIONS = 100
 #: The number of marks that `choose_loops` knew, by test without parameters.
 _CHOSEN = pytest.StashKey[dict[str, int]]()
+#: Why the mark of a test was refused while tests were collected, by test without parameters.
+_REFUSED = pytest.StashKey[dict[str, str]]()
 
 
 class _TestLoop(VirtualClockEventLoop):
@@ -98,6 +100,21 @@ class _TestLoop(VirtualClockEventLoop):
 
 def choose_loops(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
     """Run a marked test on virtual loops, under anyio's plugin or pytest-asyncio."""
+    with _refused_later(metafunc.definition):
+        _choose_loops(metafunc, mark)
+
+
+@contextmanager
+def _refused_later(definition: pytest.Item) -> Generator[None]:
+    """Keep a refusal until the test runs: pytest runs no test at all after a failed collection."""
+    try:
+        yield
+    except pytest.fail.Exception as refusal:
+        refused = definition.config.stash.setdefault(_REFUSED, {})
+        refused.setdefault(definition.nodeid, str(refusal))
+
+
+def _choose_loops(metafunc: pytest.Metafunc, mark: pytest.Mark) -> None:
     marks = len(list(metafunc.definition.iter_markers(MARK)))
     metafunc.config.stash.setdefault(_CHOSEN, {})[metafunc.definition.nodeid] = marks
     if "anyio_backend" in metafunc.fixturenames:
@@ -152,12 +169,24 @@ def refuse_test_case(item: pytest.Item) -> None:
         )
 
 
+def refuse_refused_mark(item: pytest.Item) -> None:
+    """Fail a test whose mark was refused while tests were collected."""
+    reason = item.config.stash.get(_REFUSED, {}).get(_without_parameters(item))
+    if reason is not None:
+        pytest.fail(reason, pytrace=False)
+
+
+def _without_parameters(item: pytest.Item) -> str:
+    """Return the node id that the test of *item* had when its parameters were chosen."""
+    name = getattr(item, "originalname", None) or item.name
+    return f"{item.parent.nodeid}::{name}" if item.parent else item.nodeid
+
+
 def refuse_late_mark(item: pytest.Item) -> None:
     """Fail an async test whose mark was added after its loop was chosen."""
     if not isinstance(item, pytest.Function) or not iscoroutinefunction(unwrap(item.obj)):
         return
-    test = f"{item.parent.nodeid}::{item.originalname}" if item.parent else item.nodeid
-    known = item.config.stash.setdefault(_CHOSEN, {}).get(test, 0)
+    known = item.config.stash.setdefault(_CHOSEN, {}).get(_without_parameters(item), 0)
     if len(list(item.iter_markers(MARK))) > known:
         _refuse(
             item,
@@ -210,11 +239,11 @@ class _LoopChooser:
     ) -> Generator[None, Result[Mapping[str, LoopFactory] | None]]:
         """Set the loops on which *item* runs, by the names in the test ids."""
         mark = item.get_closest_marker(MARK)
+        own: Mapping[str, LoopFactory] | None = None
         if mark is not None:
-            _refuse_other_loops(item)
-            own: Mapping[str, LoopFactory] | None = _virtual_loops(item, mark)
-        else:
-            own = None
+            with _refused_later(item):
+                _refuse_other_loops(item)
+                own = _virtual_loops(item, mark)
         outcome = yield
         if own is not None:
             outcome.force_result(own)
@@ -226,9 +255,10 @@ class _LoopChooser:
 def _refuse_other_loops(item: pytest.Item) -> None:
     mark = item.get_closest_marker("asyncio")
     if mark is not None and mark.kwargs.get("loop_factories"):
-        raise pytest.UsageError(
-            f"{item.nodeid}: mark {MARK} chooses the loop, so drop loop_factories="
-            f"{mark.kwargs['loop_factories']!r}; other loops, uvloop above all, cannot be virtual"
+        _refuse(
+            item,
+            f"chooses the loop, so drop loop_factories={mark.kwargs['loop_factories']!r}; other "
+            "loops, uvloop above all, cannot be virtual",
         )
 
 
@@ -236,8 +266,7 @@ def _virtual_loops(item: pytest.Item, mark: pytest.Mark) -> dict[str, LoopFactor
     try:
         return virtual_time(*mark.args, **mark.kwargs)
     except (TypeError, ValueError) as error:
-        text = f"{item.nodeid}: mark {MARK}: {error}"
-        raise pytest.fail.Exception(text, pytrace=False) from None
+        pytest.fail(f"{item.nodeid}: mark {MARK}: {error}", pytrace=False)
 
 
 def virtual_time(

@@ -166,12 +166,15 @@ def test_a_malformed_mark_is_refused_with_the_name_of_the_test(
 @pytest.mark.virtual_time({arguments})
 async def test_it():
     pass
+
+def test_other():
+    pass
 """
     )
 
     result = run(pytester, *ASYNCIO)
 
-    result.assert_outcomes(errors=1)
+    result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines([f"*::test_it: mark virtual_time: {text}"])
 
 
@@ -189,12 +192,15 @@ def pytest_configure(config):
 @pytest.mark.virtual_time
 async def test_it():
     await asyncio.sleep(3600)
+
+def test_other():
+    pass
 """
     )
 
     result = run(pytester)
 
-    result.assert_outcomes(errors=1)
+    result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*::test_it: mark virtual_time needs pytest-asyncio 1.4 or later"])
 
 
@@ -219,12 +225,15 @@ def test_the_legacy_plugin_of_aiohttp_is_refused(
 @pytest.mark.virtual_time
 async def test_it({arguments}):
     await asyncio.sleep(3600)
+
+def test_other():
+    pass
 """
     )
 
     result = run(pytester, *LEGACY, "-W", "ignore::DeprecationWarning")
 
-    result.assert_outcomes(**{outcome: 1})
+    result.assert_outcomes(**{outcome: 1}, passed=1)
     result.stdout.fnmatch_lines([text])
 
 
@@ -234,6 +243,10 @@ def test_an_old_pytest_is_refused_under_anyio(pytester: pytest.Pytester) -> None
     pytester.makepyfile(
         ASYNC_TEST
         + """
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"  # without the package trio, or with it
+
 @pytest.mark.anyio
 @pytest.mark.virtual_time
 async def test_it():
@@ -246,7 +259,7 @@ def test_other():
 
     result = run(pytester, *ANYIO)
 
-    result.assert_outcomes(errors=1)
+    result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*::test_it: mark virtual_time needs pytest 8.0 or later *"])
 
 
@@ -265,17 +278,24 @@ def test_a_backend_of_the_tests_own_is_refused_under_anyio(
     pytester.makepyfile(
         ASYNC_TEST
         + f"""
+@pytest.fixture(autouse=True)
+def value():
+    return 0
+
 @pytest.mark.anyio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize({own})
 async def test_it(request):
     await asyncio.sleep(3600)
+
+def test_other():
+    pass
 """
     )
 
     result = run(pytester, *ANYIO)
 
-    result.assert_outcomes(errors=1)
+    result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(
         ["*::test_it: mark virtual_time chooses the backend, so drop parametrize*"]
     )
@@ -489,12 +509,15 @@ def test_another_loop_beside_the_mark_is_refused(pytester: pytest.Pytester) -> N
 @pytest.mark.virtual_time
 async def test_virtual():
     pass
+
+def test_other():
+    pass
 """
     )
 
     result = run(pytester, *ASYNCIO)
 
-    result.assert_outcomes(errors=1)
+    result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*uvloop above all, cannot be virtual*"])
 
 
