@@ -35,6 +35,7 @@ from aiowheel.testing.simulation._command import (
     steps_to_text,
     world_named,
 )
+from aiowheel.testing.simulation._loop import TooManyTurnsError
 
 pytestmark = pytest.mark.one_build
 
@@ -602,7 +603,7 @@ class FailsAtItsCreation(Quiet):
         (FailsWhileItCloses, KeyError, "closing"),
         (Hangs, VirtualDeadlockError, "waiting"),
         (HidesItsError, KeyError, "no such key"),
-        (Spins, AssertionError, "turns of the loop"),
+        (Spins, TooManyTurnsError, "took more than 100000 turns of the loop"),
         (LeavesATask, AssertionError, "not ended at the end: 1\n  forgotten in _wait"),
         (FailsInACallback, IndexError, "pop from empty list"),
         (FailsInATask, KeyError, ""),
@@ -773,11 +774,66 @@ def test_calls_in_threads_are_repeatable() -> None:
 
 
 def test_a_long_run_may_make_many_turns() -> None:
-    """The limit of turns, which finds endless callbacks, grows with the steps."""
+    """The limit of turns, which finds endless callbacks, is not one of the number of steps."""
     run = simulate(Quiet, seed=1, steps=30_000, faults=[])
 
     assert run.error is None
     assert len(run.steps) == 30_000
+
+
+class Heart(Quiet):
+    """A periodic call."""
+
+    longest_pause = 3000.0
+    most_turns = 300
+
+    async def setup(self) -> None:
+        """Start the calls."""
+        self.next_beat = self.loop.call_later(1, self.beat)
+
+    def beat(self) -> None:
+        """Go on."""
+        self.next_beat = self.loop.call_later(1, self.beat)
+
+    async def finish(self) -> None:
+        """Stop the calls."""
+        self.next_beat.cancel()
+
+
+class Forgets(Heart):
+    """A world that waits endlessly while the periodic calls go on."""
+
+    async def finish(self) -> None:
+        """Wait."""
+        await _wait_endlessly()
+
+
+class SpinsInPauses(Heart):
+    """A callback that repeats endlessly at one instant."""
+
+    @step
+    def spin(self) -> None:
+        """Start the callback."""
+        self.loop.call_soon(self.spin)
+
+
+def test_a_periodic_call_may_make_any_number_of_turns() -> None:
+    """The clock moves in the pauses between the steps, and the run goes on."""
+    run = simulate(Heart, seed=1, steps=20, faults=[])
+
+    assert run.error is None
+    assert run.simulated_seconds > 3 * Heart.most_turns  # with a turn or more for each
+
+
+@pytest.mark.parametrize(
+    ("world", "part"), [(Forgets, "finish"), (SpinsInPauses, "an instant before step \\d+")]
+)
+def test_the_error_names_the_limit_of_turns(world: type[World], part: str) -> None:
+    """It has the part of the run, and the attribute of the world; no rule was broken."""
+    text = f"^seed 1 of {world.__name__} was stopped: .*: {part} took more than 300 turns .* larger"
+
+    with pytest.raises(SimulationFailedError, match=f"{text} most_turns\n"):
+        explore(world, seeds=[1], steps=20)
 
 
 # --- arguments ------------------------------------------------------------------------------

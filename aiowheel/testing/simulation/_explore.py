@@ -10,6 +10,7 @@ from aiowheel._arguments import safe_repr
 from aiowheel.errors import SimulationFailedError
 from aiowheel.testing.simulation._command import command_of
 from aiowheel.testing.simulation._faults import checked_kinds
+from aiowheel.testing.simulation._loop import TooManyTurnsError
 from aiowheel.testing.simulation._run import STEPS, Run, checked_steps, checked_world, simulate
 from aiowheel.testing.simulation._shrink import shrink
 from aiowheel.testing.simulation._world import World
@@ -81,10 +82,10 @@ def explore(
         faults: As for `simulate`.
 
     Raises:
-        SimulationFailedError: A seed broke a rule. The text describes the smallest run that was
-            found to break it: its size, the end of its trace, and the command that replays it, or
-            the call of `simulate` if no other process can find the world. If a second run has
-            another trace, the text says so. The cause is the error of that run.
+        SimulationFailedError: A seed broke a rule, or took too many turns. The text describes the
+            smallest run that was found to do so: its size, the end of its trace, and the command
+            that replays it, or the call of `simulate` if no other process can find the world. If a
+            second run has another trace, the text says so. The cause is the error of that run.
         TypeError, ValueError: As for `simulate`.
     """
     checked_world(world)
@@ -105,11 +106,12 @@ def explore(
 def _text_of(run: Run, smallest: Run) -> str:
     error = smallest.error
     name = f"{type(error).__name__}: {error}"
+    what = "was stopped" if isinstance(error, TooManyTurnsError) else "broke a rule"
     lines = smallest.trace.decode().splitlines()[-_LAST_LINES:]
     kinds = ", ".join(smallest.faults) or "none"
     return "\n".join(
         [
-            f"seed {run.seed} of {run.world.__name__} broke a rule: {name}",
+            f"seed {run.seed} of {run.world.__name__} {what}: {name}",
             f"it needs {len(smallest.steps)} of {len(run.steps)} steps; faults: {kinds}",
             *(f"  {line}" for line in lines),
             *([] if _repeats(smallest) else [_NOT_REPEATED]),

@@ -28,12 +28,16 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _Coroutine: TypeAlias = Coroutine[Any, Any, T] | Generator[Any, None, T]
 
-_MOST_TURNS = 50_000
-_MOST_TURNS_PER_STEP = 1_000
+#: The default of `World.most_turns`.
+MOST_TURNS = 100_000
 _LATE = 0.1  # the share of timers that fire late
 _LATEST_NS = (1, 1_000, 999_999, 1_000_000, 17_000_000)
 #: Seconds that a job of an executor takes.
 _JOB_SECONDS = (0.0, 0.0001, 0.01, 2.0)
+
+
+class TooManyTurnsError(AssertionError):
+    """A part of a run took more turns of the loop than the world allows."""
 
 
 class _Numbered:
@@ -93,6 +97,7 @@ class SimulationLoop(VirtualClockEventLoop):
     """
 
     peak_ns: int = -FOREVER
+    _at_one_instant: bool = False
     _ready: deque[asyncio.Handle]  # of BaseEventLoop: the handles that run in this turn
 
     def __init__(self, *, seed: int, kinds: Collection[str], start: float = 0.0) -> None:
@@ -103,7 +108,7 @@ class SimulationLoop(VirtualClockEventLoop):
         self.chance: Random = Random(f"loop {seed}")  # noqa: S311 - repeatable on purpose
         self._kinds = frozenset(kinds)
         self._failure: BaseException | None = None
-        self._most_turns = _MOST_TURNS
+        self.limit_turns(MOST_TURNS, "the run")
         self.slow_callback_duration: float = math.inf  # in debug mode, each stall would be logged
         self._numbers = count()
         self.set_task_factory(self._new_task)
@@ -117,12 +122,16 @@ class SimulationLoop(VirtualClockEventLoop):
         """Return a future whose place in a set is the same in each repetition of the run."""
         return _NumberedFuture(number=next(self._numbers), loop=self)
 
-    def expect(self, steps: int) -> None:
-        """Make a run of so many steps fail after 1,000 turns a step, or 50,000 for few steps.
+    def limit_turns(self, most: int, part: str, *, at_one_instant: bool = False) -> None:
+        """Count the turns from now on, and raise an error in the turn after *most* turns.
 
-        With more turns a callback repeats endlessly.
+        Args:
+            most: The number of turns.
+            part: The part of the run that begins, for the text of the error.
+            at_one_instant: Whether each move of the clock begins a new count.
         """
-        self._most_turns = max(_MOST_TURNS, _MOST_TURNS_PER_STEP * steps)
+        self._most_turns, self._part, self._at_one_instant = most, part, at_one_instant
+        self._counted = 0
 
     @property
     def now_ns(self) -> int:
@@ -132,6 +141,8 @@ class SimulationLoop(VirtualClockEventLoop):
     def _jump(self, to_ns: int) -> None:
         super()._jump(to_ns)
         self.peak_ns = max(self.peak_ns, self._now_ns)
+        if self._at_one_instant:
+            self._counted = 0
 
     def stall(self, seconds: Delay) -> None:
         """Let *seconds* pass while no callback runs, as in a slow callback or a suspended machine.
@@ -153,8 +164,12 @@ class SimulationLoop(VirtualClockEventLoop):
         if failure is not None:
             raise failure
         self.turns += 1
-        if self.turns > self._most_turns:
-            raise AssertionError(f"the run made more than {self._most_turns} turns of the loop")
+        self._counted += 1
+        if self._counted > self._most_turns:
+            raise TooManyTurnsError(
+                f"{self._part} took more than {self._most_turns} turns of the loop; if no callback "
+                "repeats endlessly, give the world a larger most_turns"
+            )
         ready = self._ready
         if len(ready) > 1 and "reorder" in self._kinds:
             order = list(ready)

@@ -193,7 +193,6 @@ class _Play:
         chance = _chance(seed, "start")
         self.start = chance.choice(world.starts)
         self.loop: SimulationLoop = world.loop_class(seed=seed, kinds=active, start=self.start)
-        self.loop.expect(len(steps))
         self.loop.set_exception_handler(self._on_report)
         self.trace = Trace(self.loop)
         self.states: set[Hashable] = set()
@@ -211,6 +210,7 @@ class _Play:
         if error is not None:
             self.trace.note(f"failed {type(error).__name__}")
             self.loop.idle = list  # the rules need not hold while the failed run is closed
+        self.loop.limit_turns(self._world_class.most_turns, "closing the loop")
         error_of_closing = _error_of(runner.close)
         if error is None:
             error = error_of_closing
@@ -227,6 +227,8 @@ class _Play:
 
     async def _play(self) -> None:
         world, trace = self._world, self.trace
+        most, limit_turns = world.most_turns, self.loop.limit_turns
+        limit_turns(most, "setup")
         await world.setup()
         for number in self._numbers:
             chance = world.random = _chance(self._seed, "step", number)
@@ -234,13 +236,17 @@ class _Play:
             if self._striking and chance.random() < _FAULTS_PER_STEP:
                 self.loop.call_later(pause * chance.random(), self._strike_soon, chance.random())
             name = chance.choice(self._names)
+            # A pause lasts for hours, in which correct code may make any number of turns.
+            limit_turns(most, f"an instant before step {number}", at_one_instant=True)
             await asyncio.sleep(pause)
+            limit_turns(most, f"step {number} {name}")
             trace.note(f"step {number} {name}")
             result = getattr(world, name)()
             if isawaitable(result):
                 await result
             world.check()
             self.states.add(world.state())
+        limit_turns(most, "finish")
         trace.note("finish")
         await world.finish()
         await world.settle()

@@ -14,7 +14,7 @@ from aiowheel._types import Delay
 from aiowheel.errors import InjectedError
 from aiowheel.testing.simulation._faults import COMMON_FAULTS, Victims
 from aiowheel.testing.simulation._interruptible import Interruptible
-from aiowheel.testing.simulation._loop import SimulationLoop
+from aiowheel.testing.simulation._loop import MOST_TURNS, SimulationLoop
 from aiowheel.testing.simulation._other_thread import call_in_other_thread
 from aiowheel.testing.simulation._trace import Trace
 
@@ -70,6 +70,9 @@ class World:
     - All tasks wait, and no timer is pending.
     - A task has not ended at the end.
 
+    A run also fails with an `AssertionError` after more than `most_turns` turns of the loop: a
+    callback that repeats endlessly would never let it end.
+
     All choices must come from `random` or `happens`; the module `random` is seeded as well. Code
     that depends on the real clock, on the memory address of objects or on the order of a set does
     not repeat with the seed. Neither does the first run in a process, if it imports a module that
@@ -88,6 +91,8 @@ class World:
         starts: First readings of the clock in seconds, of which one is drawn for each run.
         longest_pause: The longest pause between two steps, in seconds; use less for code that
             polls.
+        most_turns: The most turns of the loop in each of `setup`, a step and `finish`, and at one
+            instant of a pause. Use more if a method waits for hours while a timer fires often.
         random: The random numbers of the current step, the same whichever other steps are left out.
         loop: The loop of the run.
     """
@@ -96,6 +101,7 @@ class World:
     loop_class: ClassVar[type[SimulationLoop]] = SimulationLoop
     starts: ClassVar[tuple[float, ...]] = (0.0,)
     longest_pause: ClassVar[float] = 20_000.0
+    most_turns: ClassVar[int] = MOST_TURNS
     _steps: ClassVar[tuple[tuple[str, int], ...]] = ()
 
     random: Random
