@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from asyncio import Future, SubprocessTransport
+from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
 from selectors import BaseSelector
@@ -14,13 +15,25 @@ from weakref import WeakSet
 _RECORDER: Final = "aiowheel-trace"
 
 
+def _is_idle_in_anyio(thread: threading.Thread) -> bool:
+    """Return whether *thread* is a worker of `anyio.to_thread` without a job.
+
+    anyio has no public call for this, and a worker stays idle for 10 seconds or more. In a version
+    of anyio without the list, the worker counts as any other thread.
+    """
+    if type(thread).__module__ != "anyio._backends._asyncio":
+        return False
+    workers: deque[object] = getattr(thread, "idle_workers", deque())
+    return thread in workers.copy()  # the loop of another thread may change its list
+
+
 class Outside:
     """A record of the sources of events that are not timers and can make a loop's callbacks ready.
 
     The sources are registered file descriptors except those of the loop itself, signals with a
     handler, jobs in an executor, child processes until asyncio has seen their ends, and threads
-    that were started after the loop, except those of recorders. Idle workers of executors do not
-    count; their jobs do.
+    that were started after the loop, except those of recorders. Idle workers of executors and of
+    anyio do not count; their jobs do.
 
     Args:
         selector: The loop's selector, in which only the loop's own descriptors are registered.
@@ -53,7 +66,7 @@ class Outside:
             return False
         self._known.add(threading.current_thread())  # the loop's own thread does not count
         return any(
-            thread not in self._known and thread.name != _RECORDER
+            thread not in self._known and thread.name != _RECORDER and not _is_idle_in_anyio(thread)
             for thread in threading.enumerate()
         )
 

@@ -153,13 +153,19 @@ def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.realtime
 @pytest.mark.usefixtures("short_grace")
 def test_a_thread_that_never_calls_is_a_deadlock(virtual_loop: Loops) -> None:
-    """For example an idle worker of a pool; the loop waits for it for some seconds."""
+    """For example a worker of a pool of your own; the loop waits for it for some seconds."""
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait, args=(20,))
 
     async def main() -> None:
-        await anyio.to_thread.run_sync(int)
+        thread.start()
         await wait_endlessly()
 
     deadlock_of(main, virtual_loop())
+
+    assert thread.is_alive()  # the loop did not wait for its end
+    end.set()
+    thread.join()
 
 
 def test_a_thread_has_time_to_call_before_a_deadlock_is_reported(virtual_loop: Loops) -> None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 
 from aiowheel.testing import VirtualClock, VirtualClockEventLoop, _loop
@@ -245,6 +246,19 @@ async def test_idle_workers_of_an_executor_do_not_hold_the_clock(
 
     await asyncio.sleep(3600)
 
+    assert virtual_clock.time() == 3600.0
+
+
+@PATIENT
+async def test_idle_workers_of_anyio_do_not_hold_the_clock(virtual_clock: VirtualClock) -> None:
+    """The clock waits for the job of such a worker, but not for the worker after it."""
+    release = threading.Event()
+    asyncio.get_running_loop().call_soon(release.set)
+
+    assert await asyncio.wait_for(anyio.to_thread.run_sync(release.wait), 1)
+    assert virtual_clock.time() == 0.0
+
+    await asyncio.sleep(3600)
     assert virtual_clock.time() == 3600.0
 
 
