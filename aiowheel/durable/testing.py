@@ -1,12 +1,18 @@
-"""The contract of a store as tests, for subclasses in projects that write a store. Rank 4.
+"""Fires for tests of handlers; and the contract of a store, for projects that write one. Rank 4.
 
-The tests need pytest and its plugin pytest-asyncio in auto mode, or any runner of coroutines.
+The tests of the contract need pytest and its plugin pytest-asyncio in auto mode, or any runner of
+coroutines.
 """
 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
+from typing import Final
 
+from aiowheel._arguments import checked_int
+from aiowheel.durable._fire import Fire
+from aiowheel.durable._instants import to_us
 from aiowheel.durable._store import Store
 from aiowheel.durable.operations import (
     LONGEST_NAME,
@@ -29,12 +35,49 @@ from aiowheel.durable.operations import (
 )
 from aiowheel.errors import TimerExistsError
 
-__all__ = ("StoreContract",)
+__all__ = ("StoreContract", "make_fire")
 
 _SECOND = 1_000_000
 _HOUR = 3600 * _SECOND
 _FIRST = -(2**62)
 _YEAR_1, _YEAR_9999 = -62_135_596_800_000_000, 253_402_300_799_999_999
+_NEW_YEAR: Final = datetime(2030, 1, 1, tzinfo=UTC)
+_MOST_ATTEMPTS = 10_000
+
+
+def make_fire(
+    name: str = "timer",
+    handler: str = "handler",
+    *,
+    payload: bytes = b"",
+    due: datetime = _NEW_YEAR,
+    attempt: int = 1,
+    id: str = "1.0",  # noqa: A002 - the name of the attribute
+) -> Fire:
+    """Return a fire without a store, for a test that calls a handler itself.
+
+    Its `ack_in` sets `acknowledged`, and does not use the connection.
+
+    Args:
+        name: The name of the timer.
+        handler: The name of the handler.
+        payload: The bytes given to `schedule`.
+        due: When the fire was due, an aware datetime.
+        attempt: The number of the attempt, from 1 to 10,000.
+        id: The identity of the fire.
+
+    Raises:
+        TypeError: *due* is not a datetime, or *attempt* is not an integer.
+        ValueError: *due* has no time zone, or *attempt* is out of range.
+    """
+    due_us = to_us("due", due)
+    failed = checked_int("attempt", attempt, 1, _MOST_ATTEMPTS) - 1
+    row = Row(1, name, handler, 0, due_us, 0, failed, None, None, id, payload)
+    return Fire(row, due_us, 1, None, _acknowledge)
+
+
+async def _acknowledge(fire: Fire, connection: object) -> None:  # noqa: ARG001 - Fire passes it
+    fire.acknowledged = True
 
 
 class StoreContract:

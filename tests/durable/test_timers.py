@@ -45,6 +45,7 @@ from aiowheel.durable.operations import (
     Row,
     part_of,
 )
+from aiowheel.durable.testing import make_fire
 from aiowheel.testing import VirtualClockEventLoop
 
 from .links import Cut, Link, Stalled, Transactional
@@ -2162,3 +2163,34 @@ async def test_a_fire_that_ends_while_a_page_is_read_is_not_repeated() -> None:
 
         assert log.times == [1]
         assert timers.statistics().acknowledged == 1
+
+
+# --- unit tests of handlers ------------------------------------------------------------------
+
+
+async def test_a_handler_can_be_called_with_a_made_fire() -> None:
+    """Each attribute has the given value, and `ack_in` needs no database."""
+    due = datetime(2031, 5, 1, 12, tzinfo=UTC)
+    fire = make_fire("order:7", "remind", payload=b"pay", due=due, attempt=3, id="5.2")
+
+    assert (fire.name, fire.handler, fire.payload) == ("order:7", "remind", b"pay")
+    assert (fire.due, fire.attempt, fire.id, fire.acknowledged) == (due, 3, "5.2", False)
+    assert (fire.partition, fire.epoch) == (0, 1)
+    await fire.ack_in(None)
+    assert fire.acknowledged
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"due": 5}, TypeError, "due must be an aware datetime, got 5"),
+        ({"due": datetime(2031, 5, 1)}, ValueError, "due must be a datetime with a time zone"),  # noqa: DTZ001 - the mistake
+        ({"attempt": 0}, ValueError, "attempt must be from 1 to 10000, got 0"),
+    ],
+)
+def test_a_made_fire_with_a_wrong_argument(
+    arguments: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    """The error names the argument."""
+    with pytest.raises(error, match=text):
+        make_fire(**arguments)
