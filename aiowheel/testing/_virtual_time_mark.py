@@ -60,7 +60,8 @@ class _TestLoop(VirtualClockEventLoop):
         if not isinstance(future, asyncio.Task):
             return super().run_until_complete(future)
         with self._ended_by_a_deadlock(future):
-            return super().run_until_complete(future)
+            result: T = super().run_until_complete(future)
+        return result
 
     async def run_test(self, test: Awaitable[object]) -> None:
         """Await *test*; a deadlock cancels it and is raised after its end.
@@ -171,7 +172,7 @@ def refuse_test_case(item: pytest.Item) -> None:
 
 def refuse_refused_mark(item: pytest.Item) -> None:
     """Fail a test whose mark was refused while tests were collected."""
-    reason = item.config.stash.get(_REFUSED, {}).get(_without_parameters(item))
+    reason = item.config.stash.setdefault(_REFUSED, {}).get(_without_parameters(item))
     if reason is not None:
         pytest.fail(reason, pytrace=False)
 
