@@ -23,6 +23,12 @@ READ_ERRORS = (EOFError, OSError, zlib.error, tarfile.TarError)
 
 GZIP_MAGIC = b"\x1f\x8b"
 HIDDEN = (".", "_")  # Spark writes files such as _SUCCESS beside its tables
+#: The first bytes of files that other programs have compressed.
+_OTHER_MAGICS = {
+    b"BZh91AY&SY": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
 _ZEEK_MAGIC = b"#separator "
 _PERHAPS_ZEEK = (Format.CLF, Format.TSV, None)
 TAR_SUFFIXES = (".tar.gz", ".tgz")
@@ -141,7 +147,7 @@ def sources_of(name: str, raw: io.BufferedReader, form: Format | None) -> Iterat
         BadInputError: The file is damaged, or its format is unknown.
     """
     try:
-        data = _unzipped(raw)
+        data = _unzipped(name, raw)
     except OSError as error:
         raise BadInputError(f"{name}: {error.strerror}") from error
     if name.endswith(TAR_SUFFIXES):
@@ -180,7 +186,7 @@ def _members(name: str, data: BinaryIO, form: Format | None) -> Iterator[Source]
         for path, content in _files_in_tar(data):
             if PurePath(path).name.startswith("."):
                 continue
-            inside = _unzipped(io.BufferedReader(_MemberBytes(content)))
+            inside = _unzipped(f"{name}:{path}", io.BufferedReader(_MemberBytes(content)))
             detected = _format_of_member(f"{name}:{path}", inside, form)
             if detected is not None:
                 taken += 1
@@ -319,7 +325,7 @@ def _format_of_file(path: Path) -> Format | None:
         with contextlib.suppress(*READ_ERRORS, BadInputError):
             if path.is_file():
                 with opened(path) as raw:
-                    return _detected_format(path.name, _unzipped(raw))
+                    return _detected_format(path.name, _unzipped(path.name, raw))
     return format_of(path.name)
 
 
@@ -336,7 +342,11 @@ def opened(path: Path) -> io.BufferedReader:
         raise BadInputError(f"{path}: {error.strerror}") from error
 
 
-def _unzipped(data: io.BufferedReader) -> BinaryIO:
-    if data.peek(2)[:2] == GZIP_MAGIC:
+def _unzipped(name: str, data: io.BufferedReader) -> BinaryIO:
+    head = data.peek(max(map(len, _OTHER_MAGICS)))
+    if head.startswith(GZIP_MAGIC):
         return cast("BinaryIO", gzip.GzipFile(fileobj=data))
+    for magic, program in _OTHER_MAGICS.items():
+        if head.startswith(magic):
+            raise BadInputError(f"{name}: compressed by {program}: unpack it, or use gzip")
     return data

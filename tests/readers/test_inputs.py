@@ -1,9 +1,11 @@
 """The accepted inputs: files, folders, globs, gz and tar.gz."""
 
+import bz2
 import errno
 import glob
 import gzip
 import io
+import lzma
 import os
 import tarfile
 from collections.abc import Mapping
@@ -35,6 +37,28 @@ def write_tar(path: Path, members: Mapping[str, str | bytes]) -> Path:
 def texts(inputs: Inputs) -> dict[str, str]:
     """Return the text of every source, by the last part of its name."""
     return {Path(source.name).name: source.text.read() for source in inputs.sources()}
+
+
+@pytest.mark.parametrize(
+    ("packed", "program"),
+    [
+        (bz2.compress(b"t,k\n1,a\n"), "bzip2"),
+        (lzma.compress(b"t,k\n1,a\n"), "xz"),
+        (b"\x28\xb5\x2f\xfd\x04\x00", "zstd"),
+    ],
+)
+@pytest.mark.parametrize("form", [None, Format.CSV])
+def test_files_that_other_programs_compressed_are_refused(
+    packed: bytes, program: str, form: Format | None, tmp_path: Path
+) -> None:
+    """Their bytes would be read as the names of columns."""
+    file = tmp_path / "a.csv.z"
+    file.write_bytes(packed)
+    archive = write_tar(tmp_path / "b.tar.gz", {"a.csv": packed})
+
+    for path, name in ((file, "a.csv.z"), (archive, "b.tar.gz:a.csv")):
+        with pytest.raises(BadInputError, match=f"{name}: compressed by {program}: unpack it"):
+            texts(Inputs([str(path)], form))
 
 
 def test_a_folder_stands_for_every_file_inside(tmp_path: Path) -> None:

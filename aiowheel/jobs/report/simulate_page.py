@@ -41,7 +41,8 @@ def write_page(sweep: Sweep, result: SimulateResult, path: Path) -> Path:
     load = sweep.load
     page = Page(
         "Wheels under a drawn load",
-        f"{load.operations:,} operations for each setting, on {load.shards} wheels, seed {load.seed}; "
+        f"{load.operations:,} operations for each setting, on {load.shards} wheels, "
+        f"seed {load.seed}; "
         f"{_never(load)} complete within {load.waits.quantile(0.5):.4g} s, three quarters within "
         f"{load.waits.quantile(0.75):.4g} s.",
     )
