@@ -120,7 +120,7 @@ async def long_poll_version(
     version, or with an older or newer version than the current one, is answered at once. A client
     with the current version waits for the next one. After a change the application calls
     `purgatory.advance(key, version)`. Its cost grows with the polls that it completes, not with the
-    polls that wait under *key*. The functions are plain functions; aiowheel does not await them.
+    polls that wait under *key*. With a purgatory, the functions are plain functions.
 
     With `SharedCounters` in place of the purgatory, all workers share the versions, and the tag is
     a token, `"epoch:17"`, which is valid at each worker and after a restart. After a change any

@@ -33,7 +33,7 @@ class WheelEventLoopMixin(_Base):
 
     - Deadlines are rounded up to a millisecond; those of one millisecond fire in the order they
       were armed. Unlike on the base loops, no deadline fires early: asyncio's own loop may fire a
-      clock tick early, uvloop a millisecond.
+      clock tick early, uvloop up to one and a half milliseconds.
     - Many callbacks due at once run in slices of 5 ms, with turns of the loop in between. A loop
       that is behind runs longer slices.
     - Handles are instances of `LoopHandle`, whose `cancel()` returns whether the callback was still
