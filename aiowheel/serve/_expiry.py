@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from aiowheel.recipes import IdleDetector
@@ -87,4 +88,7 @@ class TopicExpiry:
         else:
             self.expired += 1
             self.note_removed(name)
+            topic = self._topics.get(name)
+            if topic is not None:  # a message may be younger than the last use
+                self._topics.drop_until(topic, math.inf)  # which counts it
             self._remove(name)

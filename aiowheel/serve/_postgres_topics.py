@@ -109,13 +109,17 @@ _UNUSED = "SELECT id, name FROM aiowheel_topics WHERE used <= $1 ORDER BY used L
 _NAMED = "SELECT id, name FROM aiowheel_topics WHERE name = $1"
 _REMOVE = """
 WITH messages AS (DELETE FROM aiowheel_messages WHERE topic = ANY($1::bigint[])),
-gone AS (DELETE FROM aiowheel_topics WHERE id = ANY($1::bigint[]) RETURNING name, size),
+gone AS (DELETE FROM aiowheel_topics WHERE id = ANY($1::bigint[]) RETURNING name, size, kept),
 noted AS (
     INSERT INTO aiowheel_removed_topics SELECT name, $2 FROM gone
     ON CONFLICT (name) DO UPDATE SET time = excluded.time)
 UPDATE aiowheel_topic_totals AS totals SET topics = totals.topics - all_of.count,
-    size = totals.size - all_of.size, expired = totals.expired + $3::bigint * all_of.count
-FROM (SELECT count(*) AS count, coalesce(sum(size), 0)::bigint AS size FROM gone) AS all_of
+    size = totals.size - all_of.size, expired = totals.expired + $3::bigint * all_of.count,
+    dropped = totals.dropped + $3::bigint * all_of.kept
+FROM (
+    SELECT count(*) AS count, coalesce(sum(size), 0)::bigint AS size,
+        coalesce(sum(kept), 0)::bigint AS kept
+    FROM gone) AS all_of
 """
 _GONE = "SELECT name FROM aiowheel_removed_topics WHERE time <= $1 LIMIT $2"
 _FORGET = """

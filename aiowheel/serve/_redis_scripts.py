@@ -94,6 +94,7 @@ local function remove(name, topic, change, expired)
   redis.call('HINCRBY', META, 'topics', -1)
   redis.call('HINCRBY', META, 'size', text(0 - topic.size))
   redis.call('HINCRBY', META, 'expired', expired)
+  redis.call('HINCRBY', META, 'dropped', text(expired * topic.kept))
   advance({{[name] = change}})
 end
 """

@@ -55,13 +55,14 @@ GROUP BY topic
 """
 _UP_TO = "SELECT count(*), total(size) FROM aiowheel_messages WHERE topic = ? AND version <= ?"
 _COUNT_DROPPED = "UPDATE aiowheel_topic_totals SET size = size - ?, dropped = dropped + ?"
-_UNUSED = "SELECT id, name, size FROM aiowheel_topics WHERE used <= ? ORDER BY used LIMIT ?"
-_NAMED = "SELECT id, name, size FROM aiowheel_topics WHERE name = ?"
+_UNUSED = "SELECT id, name, size, kept FROM aiowheel_topics WHERE used <= ? ORDER BY used LIMIT ?"
+_NAMED = "SELECT id, name, size, kept FROM aiowheel_topics WHERE name = ?"
 _REMOVE_MESSAGES = "DELETE FROM aiowheel_messages WHERE topic = ?"
 _REMOVE_TOPIC = "DELETE FROM aiowheel_topics WHERE id = ?"
 _NOTE_REMOVED = "INSERT OR REPLACE INTO aiowheel_removed_topics VALUES (?, ?)"
 _COUNT_REMOVED = """
-UPDATE aiowheel_topic_totals SET topics = topics - 1, size = size - ?, expired = expired + ?
+UPDATE aiowheel_topic_totals SET topics = topics - 1, size = size - ?, dropped = dropped + ?,
+    expired = expired + ?
 """
 _GONE = "SELECT name FROM aiowheel_removed_topics WHERE time <= ? LIMIT ?"
 _EXISTS = "SELECT 1 FROM aiowheel_topics WHERE name = ?"
@@ -177,18 +178,24 @@ class SqliteTopics:
         return in_all >= _SLICE
 
     def _remove(
-        self, file: sqlite3.Connection, topics: list[tuple[int, str, int]], *, expired: int
+        self, file: sqlite3.Connection, topics: list[tuple[int, str, int, int]], *, expired: int
     ) -> bool:
-        """Remove *topics*; return whether there was at least one."""
+        """Remove *topics*; return whether there was at least one.
+
+        Args:
+            file: The connection.
+            topics: Id and name of each topic, with the size and the number of its messages.
+            expired: 1 if the topics have expired, 0 if a client removes them.
+        """
         if not topics:
             return False
         change = self._next_change(file)
         now = time.time()
-        for key, name, size in topics:
+        for key, name, size, kept in topics:
             file.execute(_REMOVE_MESSAGES, (key,))
             file.execute(_REMOVE_TOPIC, (key,))
             file.execute(_NOTE_REMOVED, (name, now))
-            file.execute(_COUNT_REMOVED, (size, expired))
+            file.execute(_COUNT_REMOVED, (size, expired * kept, expired))
             self.counters.advance_in(file, PREFIX + name, change)
         return True
 

@@ -120,6 +120,22 @@ async def test_a_removed_topic_has_no_deadlines(serving: Serving) -> None:
     assert [message["data"] for message in answer["messages"]] == ["2"]
 
 
+def test_messages_of_an_expired_topic_are_counted_as_dropped() -> None:
+    """Its last message is younger than its last use: a use is recorded before the publication."""
+    timer = ManualTimer()
+    topics = Topics(Limits())
+    expiry = TopicExpiry(topics, timer, AGE, lambda _name: False, topics.remove)
+    expiry.note_published(topics.publish("a", b"1", timer.time()))
+    expiry.note_used("a")
+    timer.advance(1)
+    expiry.note_published(topics.publish("a", b"2", timer.time()))
+
+    timer.advance(AGE + 0.5)
+
+    assert (len(topics), topics.size, expiry.expired, len(timer)) == (0, 0, 1, 0)
+    assert (topics.published, topics.dropped) == (2, 2)
+
+
 def test_a_use_at_the_last_moment_is_in_time() -> None:
     """A topic expires after its time, not at it; a later publish begins a new epoch."""
     timer = ManualTimer()

@@ -373,6 +373,22 @@ async def test_topics_without_use_expire(
     assert (again["version"], again["epoch"]) == (2, receipt["epoch"])
     assert data(page) == ["2"]
     assert (totals.topics, totals.size, totals.published, totals.expired) == (0, 0, 52, 51)
+    assert totals.dropped == 52
+
+
+async def test_messages_of_an_expired_topic_are_counted_as_dropped(pair: Pair) -> None:
+    """A sweep may remove a topic before it has dropped all old messages; a removal drops none."""
+    async with pair() as (here, _there):
+        await published(here, "a", "1", "2", "3")
+        await published(here, "b", "1")
+        store = app_of(here)._service.store
+        assert isinstance(store, SharedStore)
+        await store.remove("b")
+        await store._tables.sweep(-60)  # topics without use since a minute from now
+        totals = await store.totals()
+
+    assert (totals.topics, totals.size, totals.published, totals.expired) == (0, 0, 4, 1)
+    assert totals.dropped == 3
 
 
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
