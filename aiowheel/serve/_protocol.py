@@ -11,6 +11,9 @@ until the client has read everything. Here a transport is aborted if its client 
 
 uvicorn takes the absolute form of a target, as in `GET http://host/path`, for a path. Here it
 becomes the usual form.
+
+Above the limit of connections, a few further ones are read, and answered if they ask for the state
+of the service: a supervisor would restart a service that is full of waiting clients but healthy.
 """
 
 from __future__ import annotations
@@ -41,17 +44,46 @@ if TYPE_CHECKING:
 
 
 _MOST_UNREAD: Final = 65_536  # bytes
+_MOST_EXTRA: Final = 32  # connections above the limit whose request is read
+_PROBED: Final = frozenset({b"/live", b"/health", b"/metrics"})
 _ABSOLUTE = re.compile(rb"https?://([^/?@]+)(/?.*)", re.IGNORECASE)
 
 
+class _ConnectionLimitError(h11.RemoteProtocolError):
+    """A connection above the limit requests something other than the state of the service."""
+
+
 class _Connection(h11.Connection):
-    """A parser of requests that returns each target in the form of a path."""
+    """A parser of requests that returns each target in the form of a path.
+
+    Attributes:
+        is_extra: Whether the connection is above the limit. It then has at most one request.
+    """
+
+    is_extra = False
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
         event = super().next_event()
-        if isinstance(event, h11.Request) and not event.target.startswith(b"/"):
-            return _with_path(event)
-        return event
+        if not isinstance(event, h11.Request):
+            return event
+        request = event if event.target.startswith(b"/") else _with_path(event)
+        return _sole_probe(request) if self.is_extra else request
+
+
+def _sole_probe(request: h11.Request) -> h11.Request:
+    """Return a request for the state of the service as one that closes the connection.
+
+    Raises:
+        _ConnectionLimitError: It is another request.
+    """
+    if request.target.partition(b"?")[0] not in _PROBED:
+        raise _ConnectionLimitError("the limit of connections is reached")
+    return h11.Request(
+        method=request.method,
+        target=request.target,
+        headers=[*request.headers, (b"connection", b"close")],
+        http_version=request.http_version,
+    )
 
 
 def _with_path(request: h11.Request) -> h11.Request:
@@ -78,7 +110,8 @@ class TopicProtocol(H11Protocol):
     Attributes:
         receive_timeout: Seconds within which a request must arrive; also the seconds after which
             the connection is aborted if its client has read nothing of a response.
-        most_connections: Maximum number of open connections; further ones are refused.
+        most_connections: Maximum number of open connections; further ones are refused, except for
+            the probes of a supervisor.
         logs_refusals: Whether requests that are refused here are in the access log.
     """
 
@@ -95,7 +128,8 @@ class TopicProtocol(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         most = config.h11_max_incomplete_event_size
-        self.conn = _Connection(h11.SERVER) if most is None else _Connection(h11.SERVER, most)
+        self._parser = _Connection(h11.SERVER) if most is None else _Connection(h11.SERVER, most)
+        self.conn = self._parser
         self._timer: Timer = app_state["timer"]
         self._deadline: TimerHandle | None = None
         self._write_check: TimerHandle | None = None
@@ -103,11 +137,11 @@ class TopicProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.client = _client_of(self.client, self.server)
-        if len(self.connections) > self.most_connections:
-            detail = f"the limit of {self.most_connections} connections is reached"
-            self._refuse(503, "too_many_connections", detail, retry_after())
-            self._close()
+        extra = len(self.connections) - self.most_connections
+        if extra > _MOST_EXTRA:
+            self._refuse_above_limit()
         else:
+            self._parser.is_extra = extra > 0
             self._arm()
 
     def data_received(self, data: bytes) -> None:
@@ -208,10 +242,18 @@ class TopicProtocol(H11Protocol):
             self._close()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse data that is not HTTP; uvicorn calls this while it handles the parser's error."""
+        """Refuse what the parser refuses; uvicorn calls this while it handles the error."""
         error = sys.exception()
+        if isinstance(error, _ConnectionLimitError):
+            self._refuse_above_limit()
+            return
         status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
         self._refuse(status, "bad_request", f"{msg} {error or ''}".strip())
+        self._close()
+
+    def _refuse_above_limit(self) -> None:
+        detail = f"the limit of {self.most_connections} connections is reached"
+        self._refuse(503, "too_many_connections", detail, retry_after())
         self._close()
 
     def _close(self) -> None:

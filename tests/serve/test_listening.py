@@ -421,23 +421,24 @@ def test_every_connection_is_bounded_in_the_kernel() -> None:
 
 
 def test_connections_are_bounded() -> None:
-    """One connection above the limit gets 503 at once; a closed connection makes room."""
+    """A request above the limit gets 503, and no probe does; a closed connection makes room."""
     with process("--max-connections", "3", "--access-log") as server:
         crowd = [server.connect() for _ in range(3)]
         request = b"GET /topics/a?timeout=60 HTTP/1.1\r\nHost: localhost\r\n\r\n"
         for connection in crowd:
             connection.sendall(request)
-        with server.connect() as refused:
-            head, _, body = read_to_end(refused).partition(b"\r\n\r\n")
+        head, _, body = server.send(request).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 503 ")
         assert b"\r\nRetry-After: " in head
         assert json.loads(body)["error"] == "too_many_connections"
         assert "aiowheel.connection_refused" in line_of(server)
+        for path in ("live", "health", "metrics"):
+            assert httpx.get(f"{server.url}/{path}", timeout=60).status_code == 200
 
         crowd[0].close()
         while True:  # the server notices the end of the connection with a delay
             with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{server.url}/live", timeout=60).status_code == 200:
+                if httpx.get(f"{server.url}/topics/a?timeout=0", timeout=60).status_code == 200:
                     break
             time.sleep(0.01)
         for connection in crowd:

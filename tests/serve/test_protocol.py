@@ -27,13 +27,16 @@ class SlowWire(Wire):
         self.unsent = 1_000_000
 
 
-def connected(app: TopicApp, wire: Wire) -> Any:
-    """Open a connection on *wire*; return its protocol."""
+def connected(
+    app: TopicApp, wire: Wire, limits: Limits = LIMITS, server: ServerState | None = None
+) -> Any:
+    """Open a connection on *wire*, of a server of its own by default; return its protocol."""
     loop = asyncio.get_running_loop()
-    config = _config(app, LIMITS, None)
+    config = _config(app, limits, None)
     config.load()
     state = {"timer": app._service.purgatory._timer}
-    wire.protocol = config.http_protocol_class(config, ServerState(), state, loop)  # type: ignore[call-arg]
+    server = ServerState() if server is None else server
+    wire.protocol = config.http_protocol_class(config, server, state, loop)  # type: ignore[call-arg]
     wire.protocol.connection_made(wire)
     return wire.protocol
 
@@ -240,3 +243,81 @@ async def test_text_that_is_no_utf_8_is_refused_without_a_line_in_the_log(
     assert b"\x88\x02\x03\xef" in wire.sent
     assert wire.closing
     assert caplog.records == []
+
+
+FULL = Limits(connections=2, receive_timeout=10.0)
+
+
+def crowd(app: TopicApp, server: ServerState, count: int) -> list[Wire]:
+    """Open *count* connections of a server with the limits `FULL`."""
+    wires = [Wire() for _ in range(count)]
+    for each in wires:
+        connected(app, each, FULL, server)
+    return wires
+
+
+@pytest.mark.parametrize("path", [b"/live", b"/health", b"/metrics", b"http://localhost/live?a"])
+async def test_a_probe_is_answered_above_the_limit_of_connections(path: bytes) -> None:
+    """A supervisor would restart a healthy service; the connection ends with the answer."""
+    app, server = TopicApp(FULL), ServerState()
+    async with started(app):
+        *_, wire = crowd(app, server, FULL.connections + 1)
+
+        probe = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path
+        wire.protocol.data_received(probe[:20])
+        wire.protocol.data_received(probe[20:] + probe)
+        await asyncio.sleep(1)
+
+        assert wire.sent.startswith(b"HTTP/1.1 200 ")
+        assert b"\r\nconnection: close\r\n" in wire.sent
+        assert wire.sent.count(b"HTTP/1.1 ") == 1
+        assert wire.lost
+        assert len(server.connections) == FULL.connections
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(b"GET /topics/a?timeout=0 HTTP/1.1\r\nHost: localhost\r\n\r\n", id="poll"),
+        pytest.param(HANDSHAKE, id="websocket"),
+        pytest.param(
+            b"POST /topics/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx",
+            id="half a publish",
+        ),
+    ],
+)
+async def test_other_requests_are_refused_above_the_limit_of_connections(request_: bytes) -> None:
+    """The client gets 503 and `Retry-After`."""
+    app, server = TopicApp(FULL), ServerState()
+    async with started(app):
+        *_, wire = crowd(app, server, FULL.connections + 1)
+
+        wire.protocol.data_received(request_)
+        await asyncio.sleep(1)
+
+        assert wire.sent.startswith(b"HTTP/1.1 503 ")
+        assert b"\r\nRetry-After: " in wire.sent
+        assert b"the limit of 2 connections is reached" in wire.sent
+        assert wire.lost
+        assert len(server.connections) == FULL.connections
+        assert len(app._service.purgatory) == 0
+
+
+async def test_a_flood_uses_few_connections_above_the_limit() -> None:
+    """Further ones are refused before they send; silent ones end with the receive timeout."""
+    app, server = TopicApp(FULL), ServerState()
+    async with started(app):
+        wires = crowd(app, server, FULL.connections + 40)
+        await asyncio.sleep(1)
+
+        refused = [each for each in wires if each.lost]
+        assert len(refused) == 8
+        assert all(b"too_many_connections" in each.sent for each in refused)
+
+        wires[0].protocol.data_received(
+            b"GET /topics/a?timeout=60 HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
+        await asyncio.sleep(FULL.receive_timeout)
+        assert len(server.connections) == 1
+        wires[0].abort()
+        await asyncio.sleep(1)
