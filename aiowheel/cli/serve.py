@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,7 +25,7 @@ from aiowheel.errors import AiowheelError, BadInputError
 if TYPE_CHECKING:
     from aiowheel.serve import Access
 
-_OTHER_FILES = 100  # open files of the process besides its connections
+_OTHER_FILES = 100  # open files of the process besides the connections up to the limit
 _UNIX = "http://unix:", "https://unix:"  # the service's address of a Unix socket
 
 
@@ -206,8 +207,7 @@ def serve(
         certificate = None if tls_cert is None else service.Certificate(tls_cert, tls_key)
     except AiowheelError as error:
         raise BadInputError(f"--tls-cert: {error}") from error
-    if not service.is_worker():  # a worker inherits the limit of its parent
-        _allow_files(max_connections + _OTHER_FILES)
+    allowed = _allowed_connections(max_connections, is_quiet=service.is_worker())
     context.with_resource(_logs_on_stderr(logging.INFO if access_log else logging.WARNING))
 
     def ready(address: str) -> None:
@@ -223,7 +223,7 @@ def serve(
 
     service.serve(
         app,
-        limits,
+        replace(limits, connections=allowed),
         host,
         port,
         ready,
@@ -344,8 +344,17 @@ def _logs_on_stderr(level: int) -> Generator[None]:
         logger.setLevel(before)
 
 
-def _allow_files(wanted: int) -> None:
-    """Raise the limit of open files to *wanted*; print a notice if the system allows less."""
-    limit = allow_open_files(wanted)
-    if limit < wanted:
-        _notice(f"the system allows {limit:,} open files, the service may need {wanted:,}")
+def _allowed_connections(wanted: int, *, is_quiet: bool) -> int:
+    """Raise the limit of open files for *wanted* connections; return how many it allows.
+
+    A process without free descriptors refuses connections without an answer, and asyncio logs each
+    attempt to accept one. Unless *is_quiet*, a notice is printed if fewer are allowed.
+    """
+    files = allow_open_files(wanted + _OTHER_FILES)
+    allowed = max(1, min(wanted, files - _OTHER_FILES))
+    if allowed < wanted and not is_quiet:
+        _notice(
+            f"--max-connections is {allowed:,} in place of {wanted:,}, because the system allows "
+            f"{files:,} open files"
+        )
+    return allowed

@@ -316,6 +316,42 @@ def test_the_command_has_the_limits_of_the_class(monkeypatch: pytest.MonkeyPatch
     assert given == [Limits()]
 
 
+@pytest.mark.parametrize(
+    ("allowed", "connections"), [(18_100, 18_000), (18_099, 17_999), (128, 28), (64, 1)]
+)
+def test_connections_are_limited_to_what_the_limit_of_open_files_allows(
+    allowed: int,
+    connections: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Further clients then get 503; a worker does not repeat the line of its parent."""
+    given: list[int] = []
+
+    def serve(_app: Any, limits: Limits, *_arguments: Any, **_more: Any) -> None:
+        given.append(limits.connections)
+
+    def allow_open_files(wanted: int) -> int:
+        return min(wanted, allowed)
+
+    monkeypatch.setattr("aiowheel.serve.serve", serve)
+    monkeypatch.setattr("aiowheel.cli.serve.allow_open_files", allow_open_files)
+
+    assert run(["serve"]) == 0
+    printed = capsys.readouterr().err
+    monkeypatch.setenv("AIOWHEEL_WORKER", "{}")
+    assert run(["serve"]) == 0
+
+    assert given == [connections] * 2
+    assert capsys.readouterr().err == ""
+    assert printed == (
+        ""
+        if connections == 18_000
+        else f"aiowheel: --max-connections is {connections:,} in place of 18,000, "
+        f"because the system allows {allowed:,} open files\n"
+    )
+
+
 WARNING = (
     "aiowheel: 0.0.0.0 is open to other machines, without tokens and without TLS; "
     "see --token and --tls-cert\n"
