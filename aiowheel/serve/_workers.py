@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import time
@@ -91,12 +92,21 @@ def run_worker(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _signals())
     channel = socket(fileno=setup.line)
     with contextlib.ExitStack() as stack:
+        stack.callback(_remove_if_orphan, channel, setup.folder)
         sockets = [stack.enter_context(socket(fileno=each)) for each in setup.sockets]
         try:
             work(sockets, channel, lambda: _report(channel, _READY))
         except AiowheelError as error:  # the parent reports it
             _report(channel, _FAILED + str(error).encode()[:_MOST_REPORTED])
     channel.detach()  # stays open: the end of the stream shows the parent the end of the process
+
+
+def _remove_if_orphan(channel: socket, folder: str) -> None:
+    """Remove *folder* if the parent, which removes it otherwise, was killed."""
+    try:
+        channel.send(b"")  # fails if the other end is closed, but not if it is only shut down
+    except ConnectionError:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _report(channel: socket, text: bytes) -> None:

@@ -301,14 +301,35 @@ async def all_wait(client: httpx.AsyncClient, server: Process) -> bool:
 
 
 @sqlite
-def test_workers_end_when_their_parent_is_killed(store: str) -> None:
-    """No worker outlives its parent."""
-    with process("--workers", "2", "--store", store) as server:
+def test_workers_end_when_their_parent_is_killed(store: str, short_path: Path) -> None:
+    """No worker outlives its parent, and neither does the folder of their sockets."""
+    environment = os.environ | {"TMPDIR": str(short_path)}
+    with process("--workers", "2", "--store", store, environment=environment) as server:
         workers = workers_of(server)
+        folders = list(short_path.iterdir())
         server.process.kill()
         gone, alive = psutil.wait_procs(workers, timeout=60)
 
     assert (len(gone), alive) == (2, [])
+    assert len(folders) == 1
+    assert list(short_path.iterdir()) == []
+
+
+@sqlite
+def test_a_worker_leaves_the_folder_to_its_parent(store: str, short_path: Path) -> None:
+    """A worker that a signal ends is replaced, and the others still use the folder."""
+    environment = os.environ | {"TMPDIR": str(short_path)}
+    with process("--workers", "2", "--store", store, environment=environment) as server:
+        workers = workers_of(server)
+        (folder,) = short_path.iterdir()
+        identity = folder.stat().st_ino
+        for each in workers:
+            each.terminate()
+            each.wait(60)
+
+        assert folder.stat().st_ino == identity
+        assert server.stop()[0] == 0
+    assert list(short_path.iterdir()) == []
 
 
 # Python runs this file at its start; here it stands for newly installed code.
@@ -702,3 +723,4 @@ def test_a_worker_whose_parent_was_killed_at_its_start_prints_nothing(
         )
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert not (tmp_path / "workers").exists()
