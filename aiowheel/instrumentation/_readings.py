@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
+from time import monotonic
 from typing import Final, NamedTuple, TypeAlias
+from weakref import ReferenceType, ref
 
 from aiowheel._arguments import checked_str, safe_repr
 from aiowheel.durable import DurableStatistics, DurableTimers
@@ -14,6 +17,13 @@ from aiowheel.shared import SharedCounters, SharedStatistics
 from aiowheel.timer import Histogram, Timer, TimerStatistics
 
 Statistics: TypeAlias = TimerStatistics | PurgatoryStatistics | SharedStatistics | DurableStatistics
+
+#: Seconds for which a closed subject is still reported. A monitoring system that collects every
+#: minute reads its last counts, and so does a second one that collects a little later.
+CLOSED_FOR: Final = 120.0
+
+#: Maximum number of names without a reported subject whose counts are kept.
+KEPT_NAMES: Final = 10_000
 
 #: Upper edges of the published histograms, in seconds.
 EDGES = (
@@ -177,6 +187,7 @@ class Subject:
         label: The value of the label `name`.
         snapshot: Reads the statistics.
         closed: Returns whether the subject is closed; another subject can then take its name.
+        ended: Returns whether the subject is closed and has nothing left to do.
         earlier: The counts of the closed subjects that had the name before, by name of the number.
     """
 
@@ -185,6 +196,7 @@ class Subject:
     label: str
     snapshot: Callable[[], Statistics]
     closed: Callable[[], bool]
+    ended: Callable[[], bool]
     earlier: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def read(self) -> Statistics | None:
@@ -213,21 +225,37 @@ class Subject:
         return number.read(snapshot) + self.earlier.get(number.name, 0)
 
 
+#: The prefix and the name of a subject.
+_Key: TypeAlias = tuple[str, str]
+
+
+class _RemovedDurable(NamedTuple):
+    """Durable timers that are no longer reported, and the counts of the subjects before them."""
+
+    timers: ReferenceType[DurableTimers]
+    earlier: Mapping[str, int]
+
+
 def timer_subject(timer: Timer, label: str) -> Subject:
     """Return the subject of *timer*, with the name *label*."""
     if not isinstance(timer, Timer):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
         raise TypeError(f"timer must be a Timer, got {safe_repr(timer)}")
     label = checked_str("name", label)
-    return Subject(timer, "aiowheel_timer", label, timer.statistics, lambda: timer.closed)
+    return _subject(timer, "aiowheel_timer", label, timer.statistics, lambda: timer.closed)
 
 
 def purgatory_subject(purgatory: Purgatory) -> Subject:
     """Return the subject of *purgatory*, with its own name."""
     if not isinstance(purgatory, Purgatory):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
         raise TypeError(f"purgatory must be a Purgatory, got {safe_repr(purgatory)}")
-    label = purgatory.name
     return Subject(
-        purgatory, "aiowheel_purgatory", label, purgatory.statistics, lambda: purgatory.closed
+        purgatory,
+        "aiowheel_purgatory",
+        purgatory.name,
+        purgatory.statistics,
+        closed=lambda: purgatory.closed,
+        # `aclose(drain="wait")` waits for the pending operations after it has begun to close.
+        ended=lambda: purgatory.closed and len(purgatory) == 0,
     )
 
 
@@ -235,7 +263,9 @@ def shared_subject(shared: SharedCounters) -> Subject:
     """Return the subject of *shared*, with the name of its purgatory."""
     if not isinstance(shared, SharedCounters):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
         raise TypeError(f"shared must be a SharedCounters, got {safe_repr(shared)}")
-    return Subject(shared, "aiowheel_shared", shared.name, shared.statistics, lambda: shared.closed)
+    return _subject(
+        shared, "aiowheel_shared", shared.name, shared.statistics, lambda: shared.closed
+    )
 
 
 def durable_subject(timers: DurableTimers, label: str) -> Subject:
@@ -243,31 +273,104 @@ def durable_subject(timers: DurableTimers, label: str) -> Subject:
     if not isinstance(timers, DurableTimers):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
         raise TypeError(f"timers must be a DurableTimers, got {safe_repr(timers)}")
     label = checked_str("name", label)
-    return Subject(timers, "aiowheel_durable", label, timers.statistics, lambda: timers.closed)
+    return _subject(timers, "aiowheel_durable", label, timers.statistics, lambda: timers.closed)
 
 
-def enlist(subject: Subject, subjects: list[Subject]) -> None:
-    """Add *subject* to *subjects*, in the place of a closed one with the same name.
+def _subject(
+    of: object,
+    prefix: str,
+    label: str,
+    snapshot: Callable[[], Statistics],
+    closed: Callable[[], bool],
+) -> Subject:
+    return Subject(of, prefix, label, snapshot, closed=closed, ended=closed)
 
-    A monitoring system keeps the first of two samples with one name, which would be that of the
-    closed subject. An object that has the name already is not added again: durable timers can be
-    entered several times.
 
-    Raises:
-        ValueError: Another subject that is not closed has the name.
+class Subjects:
+    """The subjects that one collector or one meter reports, by prefix and name.
+
+    A closed subject is removed `CLOSED_FOR` seconds after a call has found it closed, so that
+    short-lived subjects do not accumulate. Only its counts are kept, for the next subject with its
+    name. Durable timers can be entered again: they are then reported again.
+
+    All methods may be called from any thread, because monitoring systems collect in threads of
+    their own.
     """
-    for index, other in enumerate(subjects):
-        if (other.prefix, other.label) == (subject.prefix, subject.label):
-            if other.of is subject.of:
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._reported: dict[_Key, Subject] = {}
+        self._closed_since: dict[_Key, float] = {}
+        self._counts: dict[_Key, Mapping[str, int]] = {}  # of removed subjects; oldest first
+        self._removed_durable: dict[_Key, _RemovedDurable] = {}
+
+    def add(self, subject: Subject) -> None:
+        """Report *subject*, in the place of a closed one with the same name.
+
+        A monitoring system keeps the first of two samples with one name, which would be that of the
+        closed subject. An object that has the name already is not added again: durable timers can
+        be entered several times.
+
+        Raises:
+            ValueError: Another subject that is not closed has the name.
+        """
+        key = subject.prefix, subject.label
+        with self._lock:
+            self._remove_closed()
+            other = self._reported.get(key)
+            if other is None:
+                removed = self._removed_durable.pop(key, None)
+                if removed is not None and removed.timers() is subject.of:
+                    earlier = removed.earlier
+                else:
+                    earlier = self._counts.get(key, {})
+            elif other.of is subject.of:
                 return
-            if not other.closed():
+            elif other.closed():
+                earlier = other.totals()
+            else:
                 raise ValueError(
                     f"a {READINGS[subject.prefix].kind} is reported as {subject.label!r} already: "
                     "close it first, or give the new one another name"
                 )
-            subjects[index] = replace(subject, earlier=other.totals())
-            return
-    subjects.append(subject)
+            self._closed_since.pop(key, None)
+            self._reported[key] = replace(subject, earlier=earlier)
+
+    def reported(self) -> list[Subject]:
+        """Return the subjects to report now, in the order in which they were added."""
+        with self._lock:
+            self._remove_closed()
+            return list(self._reported.values())
+
+    def _remove_closed(self) -> None:
+        now = monotonic()
+        self._restore_entered()
+        for key, subject in list(self._reported.items()):
+            if not subject.ended():
+                self._closed_since.pop(key, None)
+            elif now - self._closed_since.setdefault(key, now) > CLOSED_FOR:
+                del self._reported[key], self._closed_since[key]
+                self._keep_counts(key, subject)
+
+    def _keep_counts(self, key: _Key, subject: Subject) -> None:
+        """Keep the counts of a removed subject, because a sum must not fall (OpenTelemetry)."""
+        self._counts.pop(key, None)
+        self._counts[key] = subject.totals()
+        if len(self._counts) > KEPT_NAMES:
+            del self._counts[next(iter(self._counts))]
+        if isinstance(subject.of, DurableTimers):
+            self._removed_durable[key] = _RemovedDurable(ref(subject.of), subject.earlier)
+
+    def _restore_entered(self) -> None:
+        """Report removed durable timers again that the program has entered again."""
+        for key, removed in list(self._removed_durable.items()):
+            timers = removed.timers()
+            if timers is None:
+                del self._removed_durable[key]
+            elif not timers.closed:
+                del self._removed_durable[key]
+                restored = replace(durable_subject(timers, key[1]), earlier=removed.earlier)
+                self._reported[key] = restored
 
 
 def cumulative(histogram: Histogram) -> list[tuple[float, int]]:

@@ -6,7 +6,7 @@ This module needs only the API of OpenTelemetry, and sets no provider.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from weakref import WeakKeyDictionary
 
 from aiowheel.durable import DurableTimers
@@ -16,8 +16,8 @@ from aiowheel.instrumentation._readings import (
     Distribution,
     Number,
     Subject,
+    Subjects,
     durable_subject,
-    enlist,
     purgatory_subject,
     shared_subject,
     timer_subject,
@@ -39,9 +39,9 @@ def observe_timer(meter: Meter, timer: Timer, name: str) -> None:
 
     Counts become counters such as `aiowheel.timer.fired`; if a closed timer had the name before,
     they go on from its counts. The lateness histogram becomes a gauge of its quantiles, with the
-    attribute `quantile`. Pass the same meter object to all calls: until the application has set its
-    provider, `get_meter` returns a new object each time, and after that the SDK keeps the
-    instruments of the first one only.
+    attribute `quantile`. A closed timer is observed for two more minutes. Pass the same meter
+    object to all calls: until the application has set its provider, `get_meter` returns a new
+    object each time, and after that the SDK keeps the instruments of the first one only.
 
     Raises:
         ValueError: Another timer that is not closed has the name on this meter.
@@ -84,20 +84,23 @@ def observe_shared(meter: Meter, shared: SharedCounters) -> None:
 
 #: The subjects of each meter, by prefix. They share one set of instruments, because a meter keeps
 #: only the first of several instruments with the same name.
-_SUBJECTS: WeakKeyDictionary[Meter, dict[str, list[Subject]]] = WeakKeyDictionary()
+_SUBJECTS: WeakKeyDictionary[Meter, dict[str, Subjects]] = WeakKeyDictionary()
 
 
 def _observe(meter: Meter, subject: Subject) -> None:
-    subjects = _SUBJECTS.setdefault(meter, {}).setdefault(subject.prefix, [])
-    is_first = not subjects
-    enlist(subject, subjects)
-    if is_first:
-        _create_instruments(meter, subjects)
+    by_prefix = _SUBJECTS.setdefault(meter, {})
+    subjects = by_prefix.get(subject.prefix)
+    if subjects is not None:
+        subjects.add(subject)
+        return
+    subjects = by_prefix[subject.prefix] = Subjects()
+    subjects.add(subject)
+    _create_instruments(meter, subject.prefix, subjects)
 
 
-def _create_instruments(meter: Meter, subjects: list[Subject]) -> None:
-    _, numbers, distributions = READINGS[subjects[0].prefix]
-    prefix = subjects[0].prefix.replace("_", ".")
+def _create_instruments(meter: Meter, subject_prefix: str, subjects: Subjects) -> None:
+    _, numbers, distributions = READINGS[subject_prefix]
+    prefix = subject_prefix.replace("_", ".")
     for number in numbers:
         create = (
             meter.create_observable_counter
@@ -115,10 +118,10 @@ def _create_instruments(meter: Meter, subjects: list[Subject]) -> None:
 
 
 def _counting(
-    subjects: Sequence[Subject], number: Number
+    subjects: Subjects, number: Number
 ) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def observe(_: CallbackOptions) -> Iterable[Observation]:
-        for subject in subjects:
+        for subject in subjects.reported():
             snapshot = subject.read()
             if snapshot is not None:
                 # A sum that falls would be exported as a negative difference.
@@ -128,10 +131,10 @@ def _counting(
 
 
 def _quantiles(
-    subjects: Sequence[Subject], distribution: Distribution
+    subjects: Subjects, distribution: Distribution
 ) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def observe(_: CallbackOptions) -> Iterable[Observation]:
-        for subject in subjects:
+        for subject in subjects.reported():
             snapshot = subject.read()
             if snapshot is None:
                 continue

@@ -15,10 +15,9 @@ from aiowheel.instrumentation._readings import (
     READINGS,
     Number,
     Statistics,
-    Subject,
+    Subjects,
     cumulative,
     durable_subject,
-    enlist,
     purgatory_subject,
     shared_subject,
     timer_subject,
@@ -45,12 +44,12 @@ class AiowheelCollector(Collector):
     Register it with the application's registry: `registry.register(collector)`. The metrics are
     called `aiowheel_timer_...`, `aiowheel_purgatory_...`, `aiowheel_shared_...` and
     `aiowheel_durable_...` and have the label `name`. Two open subjects of one kind must not have
-    the same name. A bucket of a histogram may leave out durations that are at most 4 % below its
-    `le`.
+    the same name. A closed subject is reported for two more minutes, and then removed. A bucket of
+    a histogram may leave out durations that are at most 4 % below its `le`.
     """
 
     def __init__(self) -> None:
-        self._subjects: list[Subject] = []
+        self._subjects = Subjects()
 
     def add_timer(self, timer: Timer, name: str) -> None:
         """Report *timer* as *name*, as soon as it is entered.
@@ -58,7 +57,7 @@ class AiowheelCollector(Collector):
         Raises:
             ValueError: Another timer that is not closed has the name.
         """
-        enlist(timer_subject(timer, name), self._subjects)
+        self._subjects.add(timer_subject(timer, name))
 
     def add_durable(self, timers: DurableTimers, name: str) -> None:
         """Report *timers* as *name*.
@@ -66,7 +65,7 @@ class AiowheelCollector(Collector):
         Raises:
             ValueError: Other durable timers that are not closed have the name.
         """
-        enlist(durable_subject(timers, name), self._subjects)
+        self._subjects.add(durable_subject(timers, name))
 
     def add_purgatory(self, purgatory: Purgatory) -> None:
         """Report *purgatory* by its own name.
@@ -74,7 +73,7 @@ class AiowheelCollector(Collector):
         Raises:
             ValueError: Another purgatory that is not closed has the name.
         """
-        enlist(purgatory_subject(purgatory), self._subjects)
+        self._subjects.add(purgatory_subject(purgatory))
 
     def add_shared(self, shared: SharedCounters) -> None:
         """Report *shared* by the name of its purgatory.
@@ -82,7 +81,7 @@ class AiowheelCollector(Collector):
         Raises:
             ValueError: Other shared counters that are not closed have the name.
         """
-        enlist(shared_subject(shared), self._subjects)
+        self._subjects.add(shared_subject(shared))
 
     def describe(self) -> Iterator[Metric]:
         """Return every metric without samples.
@@ -94,7 +93,7 @@ class AiowheelCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Read every subject once. The registry calls this on each scrape."""
-        in_order = sorted(self._subjects, key=lambda subject: subject.prefix)
+        in_order = sorted(self._subjects.reported(), key=lambda subject: subject.prefix)
         for prefix, subjects in groupby(in_order, key=lambda subject: subject.prefix):
             readings = [(subject.label, subject.read()) for subject in subjects]
             snapshots = [(label, reading) for label, reading in readings if reading is not None]

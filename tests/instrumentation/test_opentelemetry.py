@@ -138,6 +138,32 @@ def test_counters_go_on_when_a_closed_timer_is_replaced() -> None:
     assert fired == [(20, 20), (3, 23), (2, 25)]
 
 
+def test_a_closed_timer_is_no_longer_observed_and_its_counts_are_kept(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next timer of the name goes on from them; the instruments stay the same."""
+    now = [0.0]
+    monkeypatch.setattr("aiowheel.instrumentation._readings.monotonic", lambda: now[0])
+    differences = InMemoryMetricReader({ObservableCounter: AggregationTemporality.DELTA})
+    sums = InMemoryMetricReader()
+    meter = MeterProvider([differences, sums]).get_meter("test")
+    name = "aiowheel.timer.fired", ""
+    fired: list[tuple[float, float]] = []
+    for count in (20, 3, 2):
+        timer = ManualTimer()
+        observe_timer(meter, timer, "main")
+        for _ in range(count):
+            timer.call_later(1, int)
+        timer.advance(1)
+        timer.close_with_loop()
+        fired.append((collected(differences)[name], collected(sums)[name]))
+        now[0] += 121
+        assert sums.get_metrics_data() is None
+
+    assert fired == [(20, 20), (3, 23), (2, 25)]
+    assert caplog.records == []
+
+
 async def test_shared_counters_are_observed() -> None:
     """They have the name of their purgatory."""
     reader = InMemoryMetricReader()

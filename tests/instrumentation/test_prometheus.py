@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+
 import pytest
 
 from aiowheel import DelayedOperation, ManualTimer, Purgatory, Timer
@@ -10,7 +13,7 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from aiowheel.instrumentation._readings import EDGES
+from aiowheel.instrumentation._readings import EDGES, Subjects, purgatory_subject
 from aiowheel.instrumentation.prometheus import AiowheelCollector
 from aiowheel.shared import SharedCounters
 from aiowheel.testing import MemoryCounters
@@ -127,6 +130,85 @@ async def test_the_name_of_a_closed_purgatory_can_be_reused() -> None:
     assert scraped.count('aiowheel_timer_scheduled_total{name="main"} 0.0') == 1
     assert sum(line.startswith("aiowheel_timer_scheduled_total") for line in scraped) == 1
     assert sum(line.startswith("aiowheel_purgatory_pending") for line in scraped) == 1
+
+
+async def test_a_closed_purgatory_is_reported_for_two_more_minutes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its last counts are scraped; then the series end, and the collector does not hold it."""
+    now = [1000.0]
+    monkeypatch.setattr("aiowheel.instrumentation._readings.monotonic", lambda: now[0])
+    collector = AiowheelCollector()
+    registry = registered(collector)
+    name = {"name": "tenant"}
+    async with Timer() as timer:
+        collector.add_timer(timer, "main")
+        purgatory = Purgatory("tenant", timer=timer)
+        collector.add_purgatory(purgatory)
+        purgatory.try_complete_else_watch(Ready(30), ["a"])
+        await purgatory.aclose()
+        for after in (0, 60, 120):
+            now[0] = 1000.0 + after
+            assert registry.get_sample_value("aiowheel_purgatory_expired_total", name) == 1
+
+        now[0] += 1
+        lines = generate_latest(registry).decode().splitlines()
+
+    assert [line for line in lines if "tenant" in line] == []
+    assert any(line.startswith("aiowheel_timer_pending{") for line in lines)
+    del purgatory
+    gc.collect()
+    assert not any(type(each) is Purgatory and each.name == "tenant" for each in gc.get_objects())
+
+
+async def test_closed_purgatories_do_not_accumulate_without_scrapes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program may add short-lived ones while no monitoring system collects."""
+    now = [0.0]
+    monkeypatch.setattr("aiowheel.instrumentation._readings.monotonic", lambda: now[0])
+    monkeypatch.setattr("aiowheel.instrumentation._readings.KEPT_NAMES", 10)
+    subjects = Subjects()
+    timer = ManualTimer()
+    for number in range(100):
+        now[0] += 30
+        purgatory = Purgatory(f"tenant {number}", timer=timer)
+        subjects.add(purgatory_subject(purgatory))
+        await purgatory.aclose()
+
+    assert [subject.label for subject in subjects.reported()] == [
+        f"tenant {number}" for number in range(94, 100)
+    ]
+    assert len(subjects._counts) == 10
+
+
+async def test_a_purgatory_that_drains_is_reported_until_its_last_operation_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Closing may take longer than a closed purgatory is reported."""
+    now = [0.0]
+    monkeypatch.setattr("aiowheel.instrumentation._readings.monotonic", lambda: now[0])
+    collector = AiowheelCollector()
+    registry = registered(collector)
+    timer = ManualTimer()
+    purgatory = Purgatory("fetch", timer=timer)
+    collector.add_purgatory(purgatory)
+    purgatory.try_complete_else_watch(Ready(30), ["a"])
+    closing = asyncio.ensure_future(purgatory.aclose("wait"))
+    await asyncio.sleep(0)
+
+    pending: list[float | None] = []
+    for _ in range(2):
+        pending.append(registry.get_sample_value("aiowheel_purgatory_pending", {"name": "fetch"}))
+        now[0] += 1000
+    assert purgatory.closed
+    timer.advance(31)
+    await closing
+    for _ in range(2):
+        pending.append(registry.get_sample_value("aiowheel_purgatory_pending", {"name": "fetch"}))
+        now[0] += 1000
+
+    assert pending == [1, 1, 0, None]
 
 
 def test_a_registry_knows_the_metrics_by_name() -> None:
