@@ -73,8 +73,8 @@ class Distribution:
     read: Callable[[Statistics], Histogram]
 
 
-def _number(field: str, text: str, *, monotonic: bool = True) -> Number:
-    return Number(field, text, monotonic, lambda snapshot: int(getattr(snapshot, field)))
+def _number(field: str, text: str, *, monotonic: bool = True, name: str | None = None) -> Number:
+    return Number(name or field, text, monotonic, lambda snapshot: int(getattr(snapshot, field)))
 
 
 def _distribution(field: str, name: str, text: str) -> Distribution:
@@ -103,7 +103,12 @@ _PURGATORY_NUMBERS: Sequence[Number] = (
     _number("pending", "Pending operations.", monotonic=False),
     _number("watched", "Links between pending operations and keys.", monotonic=False),
     _number("keys", "Keys with at least one link.", monotonic=False),
-    _number("estimated_total", "Estimated operations in watch lists.", monotonic=False),
+    _number(
+        "estimated_total",
+        "Estimated operations in watch lists.",
+        monotonic=False,
+        name="estimated_operations",  # Prometheus reserves `_total` for counters
+    ),
     _number("completed", "Operations completed by their condition or by force."),
     _number("expired", "Operations expired."),
     _number("cancelled", "Operations cancelled."),

@@ -226,6 +226,18 @@ def test_a_registry_knows_the_metrics_by_name() -> None:
         registry.register(AiowheelCollector())
 
 
+def test_only_counters_end_in_total() -> None:
+    """`promtool check metrics` refuses a gauge or a histogram with that suffix."""
+    families = list(AiowheelCollector().describe())
+
+    assert families
+    assert [
+        family.name
+        for family in families
+        if family.type != "counter" and family.name.endswith("_total")
+    ] == []
+
+
 def test_two_open_timers_cannot_share_a_name() -> None:
     """The call raises; otherwise Prometheus would drop samples without an error here."""
     timer = ManualTimer()
