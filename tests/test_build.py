@@ -5,6 +5,7 @@ The switches are tested on copies of `_build.py` with a stand-in for a compiled 
 tests build a three-line package in its own folder with the real build hook.
 """
 
+import ast
 import os
 import runpy
 import shutil
@@ -23,7 +24,10 @@ from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
 import aiowheel
+import aiowheel.jobs
 from aiowheel._build import build_info, fingerprint
+from aiowheel.cli._app import COMMANDS
+from aiowheel.cli._checkout import CHECKOUT_COMMANDS
 
 pytestmark = pytest.mark.one_build
 
@@ -306,6 +310,25 @@ def test_a_frozen_program_has_what_the_choice_of_the_build_reads(tmp_path: Path)
 
     assert modules == ["aiowheel._core__mypyc"]
     assert set(files) == {f"aiowheel/{STAMP}", "aiowheel/timer/_hot.py"}
+
+
+def test_a_frozen_program_has_every_subcommand() -> None:
+    """The command line imports them by name, which PyInstaller cannot see."""
+    hook = runpy.run_path(f"{ROOT}/aiowheel/_pyinstaller/hook-aiowheel.cli.py")
+
+    found = {name.rpartition(".")[2] for name in hook["hiddenimports"]}
+    assert found == {*COMMANDS} - CHECKOUT_COMMANDS.keys()
+    assert all(find_spec(name) for name in hook["hiddenimports"])
+
+
+def test_a_frozen_program_has_every_job() -> None:
+    """`aiowheel.jobs` imports them by name as well; PyInstaller reads the imports for checkers."""
+    source = (ROOT / "aiowheel/jobs/__init__.py").read_text("utf-8")
+    imported = {
+        node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)
+    }
+
+    assert {f"aiowheel.jobs.{home}" for home in aiowheel.jobs._HOMES.values()} <= imported
 
 
 def make_project(folder: Path, **modules: str) -> Path:
