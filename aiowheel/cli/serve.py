@@ -10,8 +10,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
+
+# The standard library itself starts its processes with it, for example in multiprocessing.
+from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
+from zipfile import is_zipfile
 
 import typer
 
@@ -285,13 +289,27 @@ def _warn_of_clients(address: str) -> None:
 
 
 def _same_command(arguments: Sequence[str]) -> list[str]:
-    """Return the command line that runs this command in a new process."""
+    """Return the command line that runs this command in a new process, in the mode of this one."""
+    if getattr(sys, "frozen", False):  # the executable is the program, and no Python
+        return [sys.executable, *sys.argv[1:]]
+    # What follows the options of Python in its command line: `FILE ...` or `MODULE ...`.
+    program = sys.orig_argv[-len(sys.argv) :]
+    # An archive or a folder, for example of shiv, may be the only place that has the package.
+    if program and _is_program(program[0]):
+        return [sys.executable, *sys.orig_argv[1:]]
+    flags = _args_from_interpreter_flags()
     # Python's `-m` adds the current folder to the module path; `-P` prevents that.
     safe_path = ["-P"]
     with suppress(FileNotFoundError):  # the current folder was removed
         if str(Path.cwd()) in sys.path:
             safe_path = []
-    return [sys.executable, *safe_path, "-m", "aiowheel", *arguments]
+    return [sys.executable, *flags, *safe_path, "-m", "aiowheel", *arguments]
+
+
+def _is_program(path: str) -> bool:
+    """Return whether Python can run *path* as a zip archive, or as a folder with `__main__.py`."""
+    # `-c` has a program's text in this place, which `Path.is_file` refuses if it is long.
+    return is_zipfile(path) or os.path.isfile(f"{path}/__main__.py")  # noqa: PTH113
 
 
 def _tokens(option: str, text: str | None) -> frozenset[str]:

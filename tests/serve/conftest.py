@@ -165,9 +165,10 @@ def process(
     *arguments: str,
     environment: dict[str, str] | None = None,
     stderr: int | IO[str] = subprocess.PIPE,
+    program: Sequence[str] = ("-m", "aiowheel"),
 ) -> Generator[Process]:
     """Run `aiowheel serve` on a free port during the block."""
-    command = [sys.executable, "-m", "aiowheel", "serve", "--port", "0", *arguments]
+    command = [sys.executable, *program, "serve", "--port", "0", *arguments]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment
     ) as child:

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
@@ -29,6 +30,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 from aiowheel.cli import run
+from aiowheel.cli.serve import _same_command
 from aiowheel.client import TopicClient
 from aiowheel.errors import AiowheelError
 from aiowheel.serve import Limits, TopicApp
@@ -330,6 +332,54 @@ def test_a_worker_leaves_the_folder_to_its_parent(store: str, short_path: Path) 
         assert folder.stat().st_ino == identity
         assert server.stop()[0] == 0
     assert list(short_path.iterdir()) == []
+
+
+@sqlite
+def test_the_workers_of_an_archive_run_the_archive(store: str, tmp_path: Path) -> None:
+    """As those of shiv do, it finds the package at run time: `python -m aiowheel` would not."""
+    archive = tmp_path / "serve.pyz"
+    with zipfile.ZipFile(archive, "w") as file:
+        path = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})"
+        file.writestr(
+            "__main__.py", f"{path}\nfrom aiowheel.__main__ import main\nsys.exit(main())"
+        )
+    program = ["-I", str(archive)]
+
+    with process("--workers", "2", "--store", store, program=program) as server:
+        commands = [worker.cmdline()[1:] for worker in workers_of(server)]
+        code, errors = server.stop()
+
+    assert commands == [[*program, "serve", "--port", "0", "--workers", "2", "--store", store]] * 2
+    assert (code, errors) == (0, "")
+
+
+def test_a_worker_gets_the_options_of_python(tmp_path: Path) -> None:
+    """Otherwise `python -I` would be isolated, and its workers would not."""
+    code = "from aiowheel.cli.serve import _same_command; print(*_same_command(['serve']))"
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+
+    done = subprocess.run(
+        [sys.executable, "-O", "-s", "-W", "error::UserWarning", "-P", "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    *options, dash_m, module, command = done.stdout.split()[1:]
+    assert {"-O", "-s", "-Werror::UserWarning", "-P"} <= {*options}
+    assert (dash_m, module, command) == ("-m", "aiowheel", "serve")
+
+
+def test_a_worker_of_a_frozen_program_runs_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its executable knows no option of Python."""
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(sys, "executable", "/opt/app/app")
+    monkeypatch.setattr(sys, "argv", ["app", "serve", "--workers", "2"])
+
+    assert _same_command(["serve"]) == ["/opt/app/app", "serve", "--workers", "2"]
 
 
 # Python runs this file at its start; here it stands for newly installed code.
