@@ -5,13 +5,13 @@ import sys
 
 def main() -> int:
     """Run the command line; without the `cli` extra, print the command that installs it."""
+    from aiowheel.errors import MissingExtraError
+
     try:
         from aiowheel.cli import run
     except KeyboardInterrupt:
         return 130
-    except ModuleNotFoundError as exc:
-        if exc.name not in {"typer", "rich", "click"}:
-            raise
+    except MissingExtraError:
         print("aiowheel: the command line needs: pip install 'aiowheel[cli]'", file=sys.stderr)
         return 1
     return run()

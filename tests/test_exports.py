@@ -151,11 +151,20 @@ def test_importing_the_package_loads_no_seldom_used_module(build: str) -> None:
 @pytest.mark.parametrize(
     ("module", "package", "extras"),
     [
+        ("cli", "typer", "cli"),
         ("client", "httpx", "client"),
         ("instrumentation.opentelemetry", "opentelemetry", "metrics"),
         ("instrumentation.prometheus", "prometheus_client", "metrics"),
         ("integrations.aiohttp", "aiohttp", "aiohttp"),
         ("integrations.asgi", "starlette", "web"),
+        ("jobs.idle.stream", "pyspark", "spark"),
+        ("jobs.operations.frames", "pyarrow", "spark"),
+        ("jobs.report.job", "pyspark", "spark"),
+        ("jobs.spark.listener", "pyspark", "spark"),
+        ("jobs.spark.metrics", "prometheus_client", "metrics"),
+        ("jobs.spark.sources", "pyspark", "spark"),
+        ("jobs.spark.targets", "pyspark", "spark"),
+        ("jobs.spark.values", "pyarrow", "spark"),
         ("serve", "prometheus_client", "web,metrics"),
         ("serve", "starlette", "web,metrics"),
         ("serve", "uvicorn", "web,metrics"),
@@ -177,6 +186,23 @@ def test_a_module_without_its_package_names_the_extra(
     printed = ran(program)
 
     assert printed.stdout == f"this needs: pip install 'aiowheel[{extras}]'\n"
+
+
+@pytest.mark.parametrize("package", ["numpy", "pyarrow", "pyspark"])
+def test_the_jobs_without_a_package_name_the_extra(package: str) -> None:
+    """Each name of the package is imported on first use; `pip install` takes the extra."""
+    program = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "import aiowheel.jobs\n"
+        "from aiowheel.errors import MissingExtraError\n"
+        "for name in aiowheel.jobs.__all__:\n"
+        "    try: getattr(aiowheel.jobs, name)\n"
+        "    except MissingExtraError as error: print(error)"
+    )
+
+    lines = ran(program).stdout.splitlines()
+
+    assert set(lines) == {"this needs: pip install 'aiowheel[spark]'"}
 
 
 def test_a_missing_extra_names_a_cause_that_pip_does_not_mend() -> None:

@@ -7,6 +7,8 @@ read no paths. They need `aiowheel[spark]`; importing this package does not.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from aiowheel.errors import MissingExtraError
+
 if TYPE_CHECKING:
     from aiowheel.jobs.idle.transform import idle_events as idle_events
     from aiowheel.jobs.operations.transform import Settled as Settled
@@ -41,4 +43,8 @@ def __getattr__(name: str) -> object:
     # Resolved on first use: importing PySpark takes long, and `aiowheel doctor` works without it.
     if (home := _HOMES.get(name)) is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"aiowheel.jobs.{home}"), name)
+    try:
+        module = import_module(f"aiowheel.jobs.{home}")
+    except ImportError as error:
+        raise MissingExtraError("spark") from error
+    return getattr(module, name)

@@ -11,9 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
-from pyspark.sql.streaming.query import StreamingQuery
+from aiowheel.errors import MissingExtraError
+
+try:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+    from pyspark.sql.streaming.query import StreamingQuery
+except ImportError as _error:
+    raise MissingExtraError("spark") from _error
 
 from aiowheel.jobs.idle.merge import events_in, merged_parts
 from aiowheel.jobs.idle.processor import EVENTS_DDL, IdleProcessor

@@ -11,12 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+from aiowheel.errors import BadInputError, MissingExtraError
+
+try:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+except ImportError as _error:
+    raise MissingExtraError("spark") from _error
 
 from aiowheel._printable import is_unicode
-from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.rows import parquet_files
 from aiowheel.jobs.operations.text_frames import (
     CHECKED_EVENTS,

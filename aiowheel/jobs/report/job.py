@@ -12,13 +12,17 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+from aiowheel.errors import BadInputError, MissingExtraError
+
+try:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+except ImportError as _error:
+    raise MissingExtraError("spark") from _error
 
 from aiowheel._outputs import whole_folder
-from aiowheel.errors import BadInputError
 from aiowheel.jobs.report.origin import origin_of
 from aiowheel.jobs.report.page import write_page
 from aiowheel.jobs.report.tables import report_tables

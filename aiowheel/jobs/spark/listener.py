@@ -10,7 +10,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from aiowheel.errors import MissingExtraError
+
+try:
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+except ImportError as _error:
+    raise MissingExtraError("spark") from _error
 
 from aiowheel._events import emit, emit_info
 from aiowheel.jobs.spark.progress import batch_counts

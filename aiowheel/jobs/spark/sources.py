@@ -15,11 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+from aiowheel.errors import BadInputError, MissingExtraError
 
-from aiowheel.errors import BadInputError
+try:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+except ImportError as _error:
+    raise MissingExtraError("spark") from _error
+
 from aiowheel.jobs.schemas import TOUCHES
 from aiowheel.jobs.spark.uris import Folder, Place, Table, Topic, parse_uri
 from aiowheel.jobs.spark.values import (

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pyspark.sql import DataFrame, SparkSession
+from aiowheel.errors import BadInputError, MissingExtraError
+
+try:
+    from pyspark.sql import DataFrame, SparkSession
+except ImportError as _error:
+    raise MissingExtraError("spark") from _error
 
 from aiowheel._outputs import check_table
-from aiowheel.errors import BadInputError
 from aiowheel.jobs.spark.delta import DeltaAppends, replace_table
 from aiowheel.jobs.spark.hadoop import HadoopFolders, check_folder, replace_files
 from aiowheel.jobs.spark.kafka import TopicRecords

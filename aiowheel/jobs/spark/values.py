@@ -12,9 +12,14 @@ from functools import reduce
 from operator import and_
 from typing import Any, Final
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+from aiowheel.errors import MissingExtraError
+
+try:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+except ImportError as _error:
+    raise MissingExtraError("spark") from _error
 
 from aiowheel.jobs.schemas import EVENTS, OPERATIONS, TOUCHES, Flaw
 
