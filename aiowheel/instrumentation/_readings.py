@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from time import monotonic
 from typing import Final, NamedTuple, TypeAlias
-from weakref import ReferenceType, ref
 
 from aiowheel._arguments import checked_str, safe_repr
 from aiowheel.durable import DurableStatistics, DurableTimers
@@ -192,7 +191,7 @@ class Subject:
         label: The value of the label `name`.
         snapshot: Reads the statistics.
         closed: Returns whether the subject is closed; another subject can then take its name.
-        ended: Returns whether the subject is closed and has nothing left to do.
+        ended: Returns whether the subject is closed for good and has nothing left to do.
         earlier: The counts of the closed subjects that had the name before, by name of the number.
     """
 
@@ -234,13 +233,6 @@ class Subject:
 _Key: TypeAlias = tuple[str, str]
 
 
-class _RemovedDurable(NamedTuple):
-    """Durable timers that are no longer reported, and the counts of the subjects before them."""
-
-    timers: ReferenceType[DurableTimers]
-    earlier: Mapping[str, int]
-
-
 def timer_subject(timer: Timer, label: str) -> Subject:
     """Return the subject of *timer*, with the name *label*."""
     if not isinstance(timer, Timer):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
@@ -278,7 +270,14 @@ def durable_subject(timers: DurableTimers, label: str) -> Subject:
     if not isinstance(timers, DurableTimers):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass anything
         raise TypeError(f"timers must be a DurableTimers, got {safe_repr(timers)}")
     label = checked_str("name", label)
-    return _subject(timers, "aiowheel_durable", label, timers.statistics, lambda: timers.closed)
+    return Subject(
+        timers,
+        "aiowheel_durable",
+        label,
+        timers.statistics,
+        closed=lambda: timers.closed,
+        ended=lambda: False,  # they may be entered again
+    )
 
 
 def _subject(
@@ -296,7 +295,7 @@ class Subjects:
 
     A closed subject is removed `CLOSED_FOR` seconds after a call has found it closed, so that
     short-lived subjects do not accumulate. Only its counts are kept, for the next subject with its
-    name. Durable timers can be entered again: they are then reported again.
+    name. Durable timers stay, because they can be entered again.
 
     All methods may be called from any thread, because monitoring systems collect in threads of
     their own.
@@ -307,7 +306,6 @@ class Subjects:
         self._reported: dict[_Key, Subject] = {}
         self._closed_since: dict[_Key, float] = {}
         self._counts: dict[_Key, Mapping[str, int]] = {}  # of removed subjects; oldest first
-        self._removed_durable: dict[_Key, _RemovedDurable] = {}
 
     def add(self, subject: Subject) -> None:
         """Report *subject*, in the place of a closed one with the same name.
@@ -324,11 +322,7 @@ class Subjects:
             self._remove_closed()
             other = self._reported.get(key)
             if other is None:
-                removed = self._removed_durable.pop(key, None)
-                if removed is not None and removed.timers() is subject.of:
-                    earlier = removed.earlier
-                else:
-                    earlier = self._counts.get(key, {})
+                earlier = self._counts.get(key, {})
             elif other.of is subject.of:
                 return
             elif other.closed():
@@ -349,7 +343,6 @@ class Subjects:
 
     def _remove_closed(self) -> None:
         now = monotonic()
-        self._restore_entered()
         for key, subject in list(self._reported.items()):
             if not subject.ended():
                 self._closed_since.pop(key, None)
@@ -363,19 +356,6 @@ class Subjects:
         self._counts[key] = subject.totals()
         if len(self._counts) > KEPT_NAMES:
             del self._counts[next(iter(self._counts))]
-        if isinstance(subject.of, DurableTimers):
-            self._removed_durable[key] = _RemovedDurable(ref(subject.of), subject.earlier)
-
-    def _restore_entered(self) -> None:
-        """Report removed durable timers again that the program has entered again."""
-        for key, removed in list(self._removed_durable.items()):
-            timers = removed.timers()
-            if timers is None:
-                del self._removed_durable[key]
-            elif not timers.closed:
-                del self._removed_durable[key]
-                restored = replace(durable_subject(timers, key[1]), earlier=removed.earlier)
-                self._reported[key] = restored
 
 
 def cumulative(histogram: Histogram) -> list[tuple[float, int]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import weakref
 from datetime import timedelta
 
 import pytest
@@ -125,74 +123,19 @@ async def test_timers_that_are_entered_again_can_be_added_again() -> None:
     assert [point.value for point in fired.data.data_points] == [2]  # type: ignore[union-attr]
 
 
-async def test_timers_that_are_entered_again_later_are_reported_again(
+async def test_closed_timers_stay_because_they_can_be_entered_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Closed ones are removed after two minutes; their own counts are not added a second time."""
-    pytest.importorskip("opentelemetry.sdk")
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-
-    from aiowheel.instrumentation.opentelemetry import observe_durable
-
-    now = [0.0]
-    monkeypatch.setattr("aiowheel.instrumentation._readings.monotonic", lambda: now[0])
-    reader = InMemoryMetricReader()
-    meter = MeterProvider([reader]).get_meter("test")
-
-    def fired() -> list[object]:
-        data = reader.get_metrics_data()
-        if data is None:  # nothing was observed
-            return []
-        return [
-            point.value  # type: ignore[union-attr]
-            for resource in data.resource_metrics
-            for metric in resource.scope_metrics[0].metrics
-            if metric.name == "aiowheel.durable.fired"
-            for point in metric.data.data_points
-        ]
-
-    seen: list[list[object]] = []
-    timers = DurableTimers(MemoryStore())
-    timers.handler("h")(fail)
-    observe_durable(meter, timers, "reminders")
-    for adds in (False, False, True):
-        if adds:
-            observe_durable(meter, timers, "reminders")
-        async with timers:
-            await timers.schedule("good", "h", due=timedelta(seconds=1))
-            await asyncio.sleep(60)
-            seen.append(fired())
-        for _ in range(2):  # the first collection finds them closed
-            seen.append(fired())
-            now[0] += 121
-
-    assert seen == [[1], [1], [], [2], [2], [], [3], [3], []]
-
-
-async def test_removed_timers_that_no_program_holds_are_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Only weak references to removed durable timers are kept."""
+    """Other closed objects are removed after two minutes."""
     now = [0.0]
     monkeypatch.setattr("aiowheel.instrumentation._readings.monotonic", lambda: now[0])
     subjects = Subjects()
-
-    async def run() -> weakref.ref[DurableTimers]:
-        timers = DurableTimers(MemoryStore())
-        timers.handler("h")(fail)
-        async with timers:
-            subjects.add(durable_subject(timers, "tenant"))
-        return weakref.ref(timers)
-
-    removed = await run()
-    for _ in range(2):
-        subjects.reported()
+    timers = DurableTimers(MemoryStore())
+    async with timers:
+        subjects.add(durable_subject(timers, "reminders"))
+    for _ in range(3):
+        assert [subject.of for subject in subjects.reported()] == [timers]
         now[0] += 121
-    gc.collect()
-
-    assert removed() is None
-    assert subjects.reported() == []
 
 
 async def test_structlog_gets_the_events() -> None:
