@@ -74,12 +74,14 @@ class LoopHandle(TimerHandle):
         return self._when
 
     def fired(self) -> bool:
+        """Return whether the callback has run or is running."""
         notes = self._notes
         if self._state == WAITING and notes is not None:
             return notes.has_run  # in debug mode, asyncio's loop runs the callback after `fire`
         return super().fired()
 
     def touch(self, delay: Delay | None = None) -> bool:
+        """Move the deadline to now + *delay*; see `TimerHandle.touch`."""
         self._arrive()
         moved = super().touch(delay)
         if moved:
@@ -87,6 +89,7 @@ class LoopHandle(TimerHandle):
         return moved
 
     def reschedule(self, when: Delay) -> bool:
+        """Move the deadline to *when*, as of `loop.time()`; see `TimerHandle.reschedule`."""
         self._arrive()
         moved = super().reschedule(when)
         if moved:
