@@ -151,7 +151,7 @@ def serve(
     reload: Callable[[], None] | None = None,
     workers: int = 1,
     command: Sequence[str] = (),
-    notice: Callable[[str], None] = _ignore_notice,
+    notice: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT.
 
@@ -175,12 +175,14 @@ def serve(
         command: Command of a worker process. It must call this function with the same arguments;
             the call then runs a worker.
         notice: Called with a line for the operator about a reload, or a worker that has died.
+            None: the lines are dropped.
 
     Raises:
         AiowheelError: The service cannot listen on the address, or cannot use the store.
         BadInputError: *workers* is above 1 without a store, a POSIX system or a command.
         TypeError, ValueError: *host*, *port* or *workers* is wrong.
     """
+    notice = notice or _ignore_notice
     checked_str("host", host)
     checked_int("port", port, 0, 65_535)
     checked_int("workers", workers, 1, MOST)

@@ -15,7 +15,7 @@ def check_brokers(uris: Iterable[str]) -> None:
     Kafka's client itself would try for minutes, and its error names no server.
 
     Args:
-        uris: URIs that `parse_uri` accepts.
+        uris: URIs of folders, topics or Delta tables.
 
     Raises:
         AiowheelError: No server of a topic accepts a connection.

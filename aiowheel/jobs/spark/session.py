@@ -61,7 +61,7 @@ _FILE_MANAGER = (
 # The parallel collector takes a tenth less time for a large job than G1, whose pauses are shorter.
 # The others are switched off by name because Java refuses to start with two collectors, and the
 # environment may select one.
-_THROUGHPUT = "-XX:-UseG1GC -XX:-UseSerialGC -XX:-UseZGC -XX:-UseShenandoahGC -XX:+UseParallelGC"
+PARALLEL_GC = "-XX:-UseG1GC -XX:-UseSerialGC -XX:-UseZGC -XX:-UseShenandoahGC -XX:+UseParallelGC"
 _LAST_SECONDS = 20.0
 
 
@@ -71,7 +71,7 @@ def open_session(
     *,
     master: str | None = None,
     driver_memory: str = "2g",
-    java_options: str = _THROUGHPUT,
+    java_options: str = PARALLEL_GC,
     conf: Mapping[str, str] | None = None,
     connectors: Mapping[str, str] | None = None,
     verbose: bool = False,

@@ -56,7 +56,7 @@ class Source:
     """A source of rows and its format.
 
     Attributes:
-        uri: A URI that `parse_uri` accepts.
+        uri: The URI of a folder, a topic or a Delta table.
         form: The format of files: Parquet, ndjson or csv.
         value_form: The format of a topic's values: JSON or Avro.
         per_batch: None reads the present contents. A number makes a stream, with at most so many
@@ -79,7 +79,7 @@ class Source:
         """Return the source of a stream.
 
         Args:
-            uri: A URI that `parse_uri` accepts.
+            uri: The URI of a folder, a topic or a Delta table.
             form: The format of files.
             files: The maximum number of files of a folder or a Delta table in a micro-batch.
             records: The maximum number of records of a topic in a micro-batch.

@@ -42,8 +42,8 @@ def open_sink(
 
     Args:
         spark: The session.
-        uri: A URI that `parse_uri` accepts. A folder and a Delta table hold each micro-batch
-            exactly once, a topic at least once.
+        uri: The URI of a folder, a topic or a Delta table. A folder and a Delta table hold each
+            micro-batch exactly once, a topic at least once.
         checkpoint: The checkpoint of the stream: a path, or the URI of a folder.
         key: The columns that identify a row; they become the keys of a topic's records.
         time: The time of the rows, by which a folder divides them into days and sorts each file.
@@ -92,7 +92,7 @@ def write_rows(
 
     Args:
         frame: The rows.
-        uri: A URI that `parse_uri` accepts.
+        uri: The URI of a folder, a topic or a Delta table.
         key: The columns that identify a row; they become the keys of a topic's records.
         options: Additional options for the writer of a topic, such as ``kafka.security.protocol``.
         keep_empty: Whether a result without rows is a folder whose file has only the schema;
