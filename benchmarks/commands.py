@@ -44,7 +44,7 @@ def every(context: typer.Context) -> None:
         every_program(quick=True)
 
 
-@bench.command("all")
+@bench.command("all", short_help="Run all benchmarks, and draw one chart.")
 def every_program(
     *,
     quick: Annotated[
@@ -78,7 +78,7 @@ def every_program(
     publish_summary(names)
 
 
-@bench.command()
+@bench.command(short_help="Compare the passive wheel with asyncio, uvloop and a heap.")
 def wheel(
     *, quick: Quick = False, rounds: Rounds = None, out: Out = None, json: Json = False
 ) -> None:
@@ -95,7 +95,7 @@ def wheel(
     publish(run(replace(plan, rounds=rounds or plan.rounds)), out, as_json=json, judged=not quick)
 
 
-@bench.command()
+@bench.command(short_help="Compare the running timer with asyncio and uvloop.")
 def timer(
     *,
     only: Line = "",
@@ -127,7 +127,7 @@ def timer(
     publish(run(plan), out, as_json=json, judged=not quick)
 
 
-@bench.command()
+@bench.command(short_help="Compare the timers of event loops on the wheel.")
 def loop(
     *,
     only: Line = "",
@@ -157,7 +157,7 @@ def loop(
     publish(run(plan), out, as_json=json, judged=not quick)
 
 
-@bench.command()
+@bench.command(short_help="Compare the purgatory with other designs under load.")
 def purgatory(
     *,
     micro: Annotated[
@@ -236,7 +236,7 @@ def purgatory(
             print(f"chart: {chart}")
 
 
-@bench.command()
+@bench.command(short_help="Measure the closing of silent connections.")
 def idle(
     *,
     connections: Annotated[
@@ -271,7 +271,7 @@ def idle(
     publish(run(plan), out, as_json=json, judged=not quick)
 
 
-@bench.command()
+@bench.command(short_help="Measure answers to 10,000 waiting HTTP clients.")
 def longpoll(
     *,
     clients: Annotated[int | None, number(min=1, help="Waiting connections.")] = None,
@@ -317,7 +317,7 @@ def longpoll(
     publish(run(plan), out, as_json=json, judged=not quick)
 
 
-@bench.command()
+@bench.command(short_help="Measure programs of other projects on our loops.")
 def programs(
     *,
     only: Annotated[str, typer.Option(metavar="PROGRAM", help="Run one program.")] = "",
@@ -355,7 +355,7 @@ def programs(
     publish(run(plan), out, as_json=json, judged=not quick)
 
 
-@bench.command()
+@bench.command(short_help="Measure wake-ups of waits in other processes.")
 def shared(
     *,
     only: Annotated[str, typer.Option(metavar="STORE", help="Measure one store.")] = "",
@@ -400,7 +400,7 @@ def shared(
     publish(run(plan), out, as_json=json, judged=not quick)
 
 
-@bench.command()
+@bench.command(short_help="Compare durable timers on SQLite and PostgreSQL.")
 def durable(
     *,
     pending: Annotated[int | None, number(min=0, help="Timers in the store at the start.")] = None,

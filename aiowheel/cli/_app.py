@@ -11,9 +11,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from aiowheel._build import __version__
 from aiowheel._printable import printable
@@ -21,25 +22,34 @@ from aiowheel.cli._checkout import CHECKOUT_COMMANDS
 from aiowheel.cli._signals import signals_kept, terminated_like_interrupted
 from aiowheel.errors import AiowheelError, BadInputError
 
-COMMANDS = (
-    "demo",
-    "idle",
-    "serve",
-    "bench",
-    "replay",
-    "report",
-    "simulate",
-    "tune",
-    "purgatory",
-    "pending",
-    "flush",
-    "durable",
-    "doctor",
-)
+#: Each command and its line in `aiowheel --help`, in the order of that list. A line of a terminal
+#: with 80 columns has room for 63 characters; typer would cut the first paragraph of the help.
+COMMANDS = {
+    "idle": "Find when the keys of a log fell idle.",
+    "serve": "Serve topics to publishers, long polls and subscribers.",
+    "durable": "Read and change a store of durable timers.",
+    "report": "Report on a trace: timeouts, lateness and hot keys.",
+    "tune": "Find the cheapest wheel for a recorded load.",
+    "replay": "Replay a trace on another wheel, in virtual time.",
+    "simulate": "Run wheels under a random load, in virtual time.",
+    "purgatory": "Replay operations and events, or a stream of them.",
+    "pending": "List the pending operations of a stream.",
+    "flush": "End a stream of operations or of idle keys.",
+    "doctor": "Show which build runs, and what is installed.",
+    "demo": "Show the library at work in a minute (in a checkout).",
+    "bench": "Measure aiowheel beside other tools (in a checkout).",
+}
 
 _ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+class _InOrder(TyperGroup):
+    """The commands in the order of `COMMANDS`; typer lists those with subcommands last."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the base's
+        return [name for name in COMMANDS if name in self.commands]
 
 
 def run(argv: Sequence[str] | None = None) -> int:
@@ -104,7 +114,7 @@ def _fill_closed_streams() -> None:
 def build_app(names: Iterable[str]) -> typer.Typer:
     """Return a typer application of the subcommands *names*."""
     # Without rich markup the help is quick, and is plain text in pipes and with NO_COLOR.
-    app = typer.Typer(rich_markup_mode=None)
+    app = typer.Typer(cls=_InOrder, rich_markup_mode=None)
     app.callback()(_aiowheel)
     for name in names:
         elsewhere = CHECKOUT_COMMANDS.get(name)
@@ -117,9 +127,9 @@ def build_app(names: Iterable[str]) -> typer.Typer:
         else:
             command = elsewhere.load()
         if isinstance(command, typer.Typer):  # it has subcommands
-            app.add_typer(command, name=name)
+            app.add_typer(command, name=name, short_help=COMMANDS[name])
         else:
-            app.command(name)(command)
+            app.command(name, short_help=COMMANDS[name])(command)
     return app
 
 

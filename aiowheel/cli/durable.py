@@ -111,7 +111,7 @@ def _time(instant: datetime) -> str:
     return instant.isoformat(sep=" ", timespec="milliseconds")
 
 
-@durable.command("list")
+@durable.command("list", short_help="List pending timers, and count the others.")
 def list_(
     store: Where,
     *,
@@ -175,7 +175,7 @@ def show(
         print(f"{field.replace('_', ' ')}: {printable(shown)}")
 
 
-@durable.command()
+@durable.command(short_help="Delete one pending timer.")
 def cancel(
     store: Where,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a pending timer.")],
@@ -260,7 +260,7 @@ def redrive(
         print(f"dead letter {number} is due as {printable(placed.row.name)}")
 
 
-@durable.command()
+@durable.command(short_help="Write the store as a trace for other commands.")
 def export(
     store: Where,
     *,
@@ -324,7 +324,7 @@ def migrate(store: Where, *, json: Json = False) -> None:
         print(f"the tables are of version {version}, with {partitions} partitions")
 
 
-@durable.command()
+@durable.command(short_help="Check a store for inconsistencies.")
 def check(store: Where, *, json: Json = False) -> None:
     """Check a store for inconsistencies; exit with 1 if there are some.
 
