@@ -102,7 +102,7 @@ def test_the_table_of_benchmarks_names_every_option() -> None:
 
 def test_help_texts_have_one_form() -> None:
     """A value has a name in capitals, typer shows the default, and a repeatable option says so."""
-    for name, command in commands(COMMANDS):
+    for name, command in commands(tuple(COMMANDS)):
         for form, meaning, _ in records(command):
             if form.startswith("--"):  # typer adds the type of an argument
                 assert not re.search(r"<(str|int|float|Path)\b", form), (name, form)

@@ -67,6 +67,34 @@ except KeyboardInterrupt:
     assert (done.stdout.split(), done.stderr) == (["delayed", "interrupted"], "")
 
 
+@pytest.mark.posix
+@pytest.mark.timeout(200)
+def test_an_interrupt_ends_a_call_that_waits_for_a_job(needs_spark: None) -> None:
+    """`toArrow` waits for the end of its job, also after an interrupt."""
+    code = f"""
+import os, signal, threading
+from aiowheel.jobs.spark.session import open_session
+
+try:
+    with open_session("test", {QUICK}) as spark:
+        status = spark.sparkContext.statusTracker()
+
+        def interrupt_the_job():
+            while not status.getActiveJobsIds():
+                pass
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt_the_job, daemon=True).start()
+        hour = "java_method('java.lang.Thread', 'sleep', 3600000 + id)"
+        spark.range(1).selectExpr(hour).toArrow()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = run_python(code, {})
+
+    assert (done.stdout.split(), done.stderr) == (["interrupted"], "")
+
+
 def test_an_error_of_spark_has_its_text_after_the_session(needs_spark: None) -> None:
     """PySpark and Py4J would fetch the texts from the JVM, which has ended."""
     code = f"""

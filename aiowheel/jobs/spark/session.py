@@ -152,7 +152,8 @@ def open_session(
         except Exception as error:
             raise _startup_error(error, folder) from error
         try:
-            yield spark
+            with _interrupted_at_once(jvm):
+                yield spark
         except KeyboardInterrupt:
             _abandon_session(jvm)  # the connection is busy with a call and cannot take another one
             raise
@@ -200,6 +201,29 @@ def _interrupts_delayed() -> Generator[Callable[[], AbstractContextManager[None]
         yield partial(handled_by, hold, signal.SIGINT)
     for number in held:
         signal.raise_signal(number)
+
+
+@contextlib.contextmanager
+def _interrupted_at_once(jvm: "subprocess.Popen[bytes] | None") -> Generator[None]:
+    """Terminate *jvm* at SIGINT: `toArrow`, once interrupted, waits for the end of its job."""
+    is_interrupted = False
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        nonlocal is_interrupted
+        is_interrupted = True
+        _abandon_session(jvm)
+        raise KeyboardInterrupt
+
+    if jvm is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    with handled_by(interrupt, signal.SIGINT):
+        try:
+            yield
+        except Exception as error:
+            if is_interrupted:  # a call has met the end of Java
+                raise KeyboardInterrupt from error
+            raise
 
 
 def _start_java(given: Mapping[str, str]) -> "subprocess.Popen[bytes]":
