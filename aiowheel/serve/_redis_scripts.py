@@ -97,6 +97,16 @@ local function remove(name, topic, change, expired)
   redis.call('HINCRBY', META, 'dropped', text(expired * topic.kept))
   advance({{[name] = change}})
 end
+
+-- Removes a topic whose hash is lost: Redis has evicted it, or another client has deleted it.
+local function remove_lost(name, change)
+  local key = P .. 'm:' .. name
+  redis.call('DEL', P .. 't:' .. name)  -- for a Redis that is out of memory, see REMOVE
+  local topic = {{kept = redis.call('XLEN', key), size = 0}}
+  drop(name, topic, function () return true end)
+  topic.size = 0  -- `drop` has subtracted the size
+  remove(name, topic, change or next_change(), 0)
+end
 """
 
 PREPARE = _PRELUDE + "return {''}"
@@ -116,6 +126,10 @@ local made, added, published = 0, 0, 0
 for i = 11, #ARGV, 2 do
   local name, data = ARGV[i], ARGV[i + 1]
   local topic = topics[name] or load(name)
+  if not topic and redis.call('ZSCORE', P .. 'used', name) then
+    remove_lost(name, change)
+    count = count - 1
+  end
   if not topic and count + made < most_topics then
     made = made + 1
     local epoch = string.sub(redis.sha1hex(ARGV[10] .. i), 1, 8)
@@ -150,10 +164,14 @@ while size > most_in_all do
   local order = redis.call('ZRANGE', P .. 'order', 0, 1)
   if #order < 2 then break end
   local topic = load(order[1])
-  local before = topic.size
-  drop(order[1], topic, function (each) return size - before + each.size > most_in_all end)
-  save(order[1], topic)
-  size = size - before + topic.size
+  if topic then
+    local before = topic.size
+    drop(order[1], topic, function (each) return size - before + each.size > most_in_all end)
+    save(order[1], topic)
+  else
+    remove_lost(order[1], change)
+  end
+  size = tonumber(redis.call('HGET', META, 'size'))
 end
 advance(advances)
 return {'', answers}
@@ -233,16 +251,23 @@ local room, too_old = most, now - tonumber(ARGV[6])
 for _, name in ipairs(before('oldest', ARGV[6])) do
   if room <= 0 then break end
   local topic = load(name)
-  drop(name, topic, function (_, time)
-    room = room - 1
-    return room >= 0 and time <= too_old
-  end)
-  save(name, topic)
+  if topic then
+    drop(name, topic, function (_, time)
+      room = room - 1
+      return room >= 0 and time <= too_old
+    end)
+    save(name, topic)
+  else
+    remove_lost(name)
+  end
 end
 local unused = before('used', ARGV[7])
 if #unused > 0 then
   local change = next_change()
-  for _, name in ipairs(unused) do remove(name, load(name), change, 1) end
+  for _, name in ipairs(unused) do
+    local topic = load(name)
+    if topic then remove(name, topic, change, 1) else remove_lost(name, change) end
+  end
 end
 local gone = before('removed', ARGV[8])
 for _, name in ipairs(gone) do

@@ -391,6 +391,43 @@ async def test_messages_of_an_expired_topic_are_counted_as_dropped(pair: Pair) -
     assert totals.dropped == 3
 
 
+@pytest.mark.parametrize(("kept", "unused"), [(0.001, 3600.0), (3600.0, 0.0)])
+@pytest.mark.parametrize("store", ["redis"], indirect=True)
+async def test_a_topic_that_redis_has_evicted_is_removed(
+    pair: Pair, store: str, kept: float, unused: float
+) -> None:
+    """Redis evicts the hash of a topic but not its stream; expiry and limits work as before."""
+    redis: Any = pytest.importorskip("redis.asyncio")
+    size = OVERHEAD + len(b'"1"')
+    limits = {"topics": 2, "kept_bytes": 2 * size, "kept_bytes_in_all": 3 * size}
+    async with pair(**limits) as (here, there), redis.Redis.from_url(store) as client:
+        shared = app_of(here)._service.store
+        assert isinstance(shared, SharedStore)
+        tables = shared._tables
+        assert isinstance(tables, redis_topics.RedisTopics)
+        await published(here, "a", "1", "2")
+        await published(here, "b", "1")
+        await client.delete("{aiowheel_topic}:t:a")
+        await published(there, "b", "2")  # above the limit of all bytes
+        full = await tables.totals()
+        await published(here, "c", "1")
+        await client.delete("{aiowheel_topic}:t:c")
+        again = await published(there, "c", "2")  # at the limit of topics
+        texts = data(await polled(here, "c?timeout=0"))
+        published_again = await tables.totals()
+        await client.delete("{aiowheel_topic}:t:b", "{aiowheel_topic}:t:c")
+        tables._limits = Limits(kept_seconds=kept)
+        while (await tables.totals()).topics:
+            await tables.sweep(unused)
+        swept = await tables.totals()
+        left = await client.exists(*(f"{{aiowheel_topic}}:m:{each}" for each in "abc"))
+
+    assert (full.topics, full.size) == (1, 2 * size)
+    assert (again["version"], texts) == (1, ["2"])
+    assert (published_again.topics, published_again.size) == (2, 3 * size)
+    assert (swept.size, swept.dropped, swept.expired, left) == (0, 6, 0, 0)
+
+
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 async def test_a_store_that_is_replaced_begins_anew(pair: Pair, tmp_path: Path) -> None:
     """Waiting clients get a `reset`; later messages are kept."""
