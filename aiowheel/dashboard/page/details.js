@@ -19,6 +19,7 @@ export function makeDetails(purgatory, isPaused) {
   const details = { box: element("div", { className: "details" }, form, status, found, shown), process: "", open };
   let key = null;
   let next = 0;
+  let opening = 0; // number of the last opening: the requests of an earlier one end
 
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -44,19 +45,19 @@ export function makeDetails(purgatory, isPaused) {
 
   function open(wanted) {
     clearTimeout(next);
+    opening += 1;
     key = wanted;
     shown.hidden = key === null;
-    if (key !== null) refresh();
+    if (key !== null) refresh(opening);
   }
 
-  async function refresh() {
-    const wanted = key;
+  async function refresh(mine) {
     if (!isPaused() && !document.hidden) {
-      const answer = await ask("operations", wanted);
-      if (key !== wanted) return;
+      const answer = await ask("operations", key);
+      if (opening !== mine) return;
       if (answer) draw(answer);
     }
-    next = setTimeout(refresh, PAUSE);
+    next = setTimeout(refresh, PAUSE, mine);
   }
 
   function draw(answer) {

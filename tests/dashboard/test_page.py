@@ -1,0 +1,112 @@
+"""The scripts of the page, which Node.js runs without a browser, in virtual time."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aiowheel.dashboard
+
+pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
+
+PAGE = Path(aiowheel.dashboard.__file__).with_name("page")
+NODE = shutil.which("node") or ""
+RunScript = Callable[[str], Any]
+
+
+@pytest.fixture
+def run_script(tmp_path: Path) -> RunScript:
+    """A function that runs a program beside the scripts; it returns what the program prints."""
+    if not NODE:
+        pytest.skip("Node.js is not installed")
+    shutil.copytree(PAGE, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "package.json").write_text('{"type": "module"}', "utf-8")
+
+    def run(text: str) -> Any:
+        (tmp_path / "program.js").write_text(text, "utf-8")
+        command = [NODE, "program.js"]
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout)
+
+    return run
+
+
+OPEN_KEYS = """
+import { makeDetails } from "./details.js";
+
+const timers = new Map();
+const pending = [];
+let asked = [];
+globalThis.document = { hidden: false, createElement: () => (
+  { children: [], append() {}, setAttribute() {}, addEventListener() {} }) };
+globalThis.setTimeout = (run, _, ...args) => timers.set(timers.size, () => run(...args)).size - 1;
+globalThis.clearTimeout = (number) => timers.delete(number);
+globalThis.fetch = (url) => {
+  asked.push(new URLSearchParams(url.split("?")[1]).get("text"));
+  return new Promise((resolve) => pending.push(resolve));
+};
+
+const answer = { key: "k", waiters: 0, value: null, operations: [] };
+const turn = () => new Promise((resolve) => setImmediate(resolve));
+async function answerAll() {
+  for (const resolve of pending.splice(0)) resolve({ ok: true, json: async () => answer });
+  await turn();
+}
+async function pass() { // one pause: every timer runs, and every request is answered
+  asked = [];
+  for (const [number, run] of [...timers]) {
+    timers.delete(number);
+    run();
+  }
+  await answerAll();
+  return [...asked];
+}
+
+const details = makeDetails("p", () => false);
+const rounds = [];
+"""
+
+
+def test_a_key_that_is_opened_twice_is_asked_for_once_a_second(run_script: RunScript) -> None:
+    """The first answer of the first opening comes after the second one, as for a double click."""
+    rounds = run_script(
+        OPEN_KEYS
+        + """
+details.open("k");
+details.open("k");
+await answerAll();
+rounds.push(await pass(), await pass());
+details.open(null);
+rounds.push(await pass());
+console.log(JSON.stringify(rounds));
+"""
+    )
+
+    assert rounds == [["k"], ["k"], []]
+
+
+def test_a_key_that_is_closed_and_opened_again_is_asked_for_once_a_second(
+    run_script: RunScript,
+) -> None:
+    """The key is opened again before the first answer has come."""
+    rounds = run_script(
+        OPEN_KEYS
+        + """
+details.open("k");
+details.open(null);
+details.open("k");
+await answerAll();
+rounds.push(await pass());
+details.open("other");
+await answerAll();
+rounds.push(await pass());
+console.log(JSON.stringify(rounds));
+"""
+    )
+
+    assert rounds == [["k"], ["other"]]
