@@ -266,7 +266,8 @@ def _announcement(address: str, *, dashboard: bool) -> list[str]:
     """Return the lines that say how clients reach the service at *address*."""
     if address.startswith(_UNIX):
         scheme, _, path = address.removesuffix(":").partition("://unix:")
-        curl = f"curl --unix-socket {shlex.quote(path)} {scheme}://localhost"
+        option = "--abstract-unix-socket" if path.startswith("@") else "--unix-socket"
+        curl = f"curl {option} {shlex.quote(path.removeprefix('@'))} {scheme}://localhost"
         lines = [f"serving topics: {curl}/topics/NAME"]
         if dashboard:
             lines.append(f"the dashboard: {curl}/dashboard/")

@@ -63,11 +63,15 @@ def _limit_connection(listener: socket.socket, silence: float) -> None:
 
 
 def address_of(listener: socket.socket, *, tls: bool) -> str:
-    """Return the URL of *listener*; for a Unix socket in nginx's notation."""
+    """Return the URL of *listener*; for a Unix socket in nginx's notation.
+
+    The name of an abstract socket begins with "@", as systemd and ss(8) write it.
+    """
     scheme = "https" if tls else "http"
     name = listener.getsockname()
-    if isinstance(name, str):
-        return f"{scheme}://unix:{name}:"
+    if isinstance(name, (str, bytes)):  # bytes: an abstract socket
+        path = os.fsdecode(name).replace("\0", "@", 1)
+        return f"{scheme}://unix:{path}:"
     host, port = name[:2]
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
@@ -148,5 +152,6 @@ def _inherited_socket(descriptor: int) -> socket.socket:
         text = f"file descriptor {descriptor} from LISTEN_FDS is no socket: {error.strerror}"
         raise AiowheelError(text) from error
     if adopted.type != socket.SOCK_STREAM or not listens:
+        adopted.close()
         raise AiowheelError(f"file descriptor {descriptor} from LISTEN_FDS does not listen")
     return adopted

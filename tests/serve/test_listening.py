@@ -26,6 +26,7 @@ import aiowheel
 from aiowheel.cli import run
 from aiowheel.errors import AiowheelError
 from aiowheel.serve import Certificate
+from aiowheel.serve import _listen as listen
 from aiowheel.serve._listen import listeners
 
 from .conftest import Process, made_certificate, process, read_to_end
@@ -384,6 +385,45 @@ def test_a_restart_on_an_inherited_socket_refuses_no_client() -> None:
             early.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             with handed_over(listener):
                 assert read_to_end(early).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.linux
+def test_an_inherited_abstract_socket_is_served() -> None:
+    """Its name begins with a null character, which the shown command leaves out."""
+    name = f"aiowheel-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen()
+        number = listener.fileno()
+        command = [sys.executable, "-c", HANDOVER, str(number)]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, pass_fds=[number]
+        ) as child:
+            try:
+                assert child.stdout is not None
+                curl = f"curl --abstract-unix-socket {name} http://localhost"
+                assert child.stdout.readline() == f"serving topics: {curl}/topics/NAME\n"
+                transport = httpx.HTTPTransport(uds=f"\0{name}")
+                with httpx.Client(transport=transport, timeout=60) as client:
+                    assert client.get("http://localhost/live").status_code == 200
+            finally:
+                child.terminate()
+        assert child.returncode == 0
+
+
+@pytest.mark.posix
+def test_a_refused_descriptor_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A datagram socket cannot be listened on."""
+    with socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+        number = os.dup(datagrams.fileno())
+        monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
+        monkeypatch.setenv("LISTEN_FDS", "1")
+        monkeypatch.setattr(listen, "_FIRST_INHERITED", number)
+        with pytest.raises(AiowheelError, match="does not listen"), listeners("", 0, None, 1.0):
+            pass
+
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(number)
 
 
 @pytest.mark.parametrize(
