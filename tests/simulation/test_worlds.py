@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any, cast
+
 import pytest
 
-from aiowheel.testing.simulation import World, explore
+from aiowheel import Timer
+from aiowheel.testing.simulation import SimulationFailedError, World, explore
 from aiowheel.testing.simulation._command import world_named
 from aiowheel.testing.simulation.worlds import WORLDS
+from aiowheel.testing.simulation.worlds._timer import SharedTimerWorld
+from aiowheel.testing.simulation.worlds._wheel_loop import WheelLoopWorld
 
 pytestmark = [pytest.mark.one_build, pytest.mark.slow]
 
@@ -33,3 +39,66 @@ def test_a_world_has_a_description(name: str) -> None:
     assert issubclass(world, World)
     assert world.__doc__
     assert all(getattr(world, step).__doc__ for step, _ in world.steps())
+
+
+class EarlyTimer:
+    """A timer one of whose methods takes half of its delay once a world has set the clock."""
+
+    def __init__(self, timer: Timer, world: World, method: str) -> None:
+        self._timer = timer
+        self._world = world
+        self._method = method
+
+    def __len__(self) -> int:
+        return len(self._timer)
+
+    def __getattr__(self, name: str) -> Any:
+        right = getattr(self._timer, name)
+        if name != self._method or not self._world._trace.faults["step"]:
+            return right
+
+        def early(delay: float, *args: Any, **options: Any) -> Any:
+            return right(delay / 2, *args, **options)
+
+        return early
+
+
+@pytest.mark.parametrize(
+    ("method", "text"),
+    [("sleep", "slept .* less"), ("timeout", "timed out .* early"), ("every", "tick .* early")],
+)
+def test_a_timer_that_is_early_after_a_step_of_the_clock_is_found(method: str, text: str) -> None:
+    """An earlier fault excuses no later deadline."""
+
+    class Early(SharedTimerWorld):
+        """A world of the wrong timer."""
+
+        async def open_timer(self) -> Timer:
+            """Return the wrong timer."""
+            return cast(Timer, EarlyTimer(await super().open_timer(), self, method))
+
+    with pytest.raises(SimulationFailedError, match=text):
+        explore(Early, seeds=range(EACH))
+
+
+def test_a_timeout_that_is_early_after_an_injected_error_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An earlier fault excuses no later timeout."""
+    worlds: list[World] = []
+    timeout = asyncio.timeout
+
+    class Early(WheelLoopWorld):
+        """A world whose timeouts are wrong after a fault."""
+
+        async def setup(self) -> None:
+            """Note the world of this run."""
+            await super().setup()
+            worlds[:] = [self]
+
+    def early(delay: float) -> asyncio.Timeout:
+        return timeout(delay / 2 if worlds[0]._trace.faults["error"] else delay)
+
+    monkeypatch.setattr(asyncio, "timeout", early)
+    with pytest.raises(SimulationFailedError, match=r"a get timed out early|a timeout ended early"):
+        explore(Early, seeds=range(EACH))

@@ -146,19 +146,19 @@ class TimerWorld(World):
         """Sleep, and assert that the sleep did not end early."""
         if self.is_closing:
             return
-        began = self.now_ns
+        began, steps = self.now_ns, self._trace.faults["step"]
         try:
             await self.timer.sleep(ns_to_seconds(delay_ns))
         except TimerClosedError:
             assert self.is_closing
             return
         slept = self.now_ns - began
-        assert slept >= delay_ns or self.was_set_back(began), f"slept {delay_ns - slept} ns less"
+        assert slept >= delay_ns or self.was_set(steps), f"slept {delay_ns - slept} ns less"
         self.note(f"slept {number}")
 
-    def was_set_back(self, began: int) -> bool:
-        """Return whether the clock may have been set back since *began*."""
-        return self._trace.faults["step"] > 0 and began > 0
+    def was_set(self, steps: int) -> bool:
+        """Return whether the clock was set after *steps* such faults: measured times are wrong."""
+        return self._trace.faults["step"] > steps
 
     @step(weight=2)
     def timeout(self) -> None:
@@ -171,7 +171,7 @@ class TimerWorld(World):
         """Sleep within a timeout, and assert that the timeout did not end early."""
         if self.is_closing:
             return
-        began = self.now_ns
+        began, steps = self.now_ns, self._trace.faults["step"]
         block = self.timer.timeout(ns_to_seconds(limit_ns))
         try:
             async with block:
@@ -179,7 +179,7 @@ class TimerWorld(World):
         except TimeoutError:
             assert block.expired()
             late = self.now_ns - began - limit_ns
-            assert late >= 0 or self.was_set_back(began), f"timed out {-late} ns early"
+            assert late >= 0 or self.was_set(steps), f"timed out {-late} ns early"
             task = asyncio.current_task()
             assert task is not None
             assert task.cancelling() == 0, "the timeout did not undo its cancellation"
@@ -194,14 +194,14 @@ class TimerWorld(World):
         period_ns = max(abs(self.draw_ns()), 1_000_000)
         most = self.random.randint(1, 6)
         missed = self.random.choice(_MISSED)
-        began = self.now_ns
+        began, steps = self.now_ns, self._trace.faults["step"]
         runs: list[int] = []
 
         def tick() -> None:
             runs.append(self.now_ns)
             least = began + len(runs) * period_ns
             early = least - self.now_ns
-            assert early <= 64 or self.was_set_back(began), f"tick {len(runs)} is {early} ns early"
+            assert early <= 64 or self.was_set(steps), f"tick {len(runs)} is {early} ns early"
             if len(runs) >= most:
                 periodic.cancel()
 
