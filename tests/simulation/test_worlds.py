@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any, cast
 
 import pytest
 
-from aiowheel import Timer
+from aiowheel import Purgatory, Timer
 from aiowheel.testing.simulation import SimulationFailedError, World, explore
 from aiowheel.testing.simulation._command import world_named
 from aiowheel.testing.simulation.worlds import WORLDS
+from aiowheel.testing.simulation.worlds._purgatory import PurgatoryWorld
 from aiowheel.testing.simulation.worlds._timer import SharedTimerWorld
 from aiowheel.testing.simulation.worlds._wheel_loop import WheelLoopWorld
 
@@ -102,3 +104,38 @@ def test_a_timeout_that_is_early_after_an_injected_error_is_found(
     monkeypatch.setattr(asyncio, "timeout", early)
     with pytest.raises(SimulationFailedError, match=r"a get timed out early|a timeout ended early"):
         explore(Early, seeds=range(EACH))
+
+
+class OneTooMany:
+    """A purgatory whose checks count one operation too many once an operation has failed."""
+
+    def __init__(self, purgatory: Purgatory) -> None:
+        self._purgatory = purgatory
+
+    def __len__(self) -> int:
+        return len(self._purgatory)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._purgatory, name)
+
+    def check_and_complete(self, key: str, **options: Any) -> int:
+        """Check a key."""
+        more = self._purgatory.statistics().failed > 0 and not options
+        return self._purgatory.check_and_complete(key, **options) + more
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <Timer:ResourceWarning")  # of runs that fail
+def test_a_check_that_counts_one_too_many_after_a_failure_is_found() -> None:
+    """An operation that failed earlier excuses no wrong count."""
+
+    class Wrong(PurgatoryWorld):
+        """A world of the wrong purgatory."""
+
+        async def setup(self) -> None:
+            """Open the wrong purgatory."""
+            await super().setup()
+            self.purgatory = cast(Purgatory, OneTooMany(self.purgatory))
+
+    with pytest.raises(SimulationFailedError, match="a check returned 1, but 0 operations ended"):
+        explore(Wrong, seeds=range(EACH))
+    gc.collect()  # while the warnings are ignored

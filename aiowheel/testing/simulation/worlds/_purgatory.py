@@ -88,7 +88,6 @@ class PurgatoryWorld(World):
         self.flips = 0
         #: Checks that another thread or a later turn makes: the key and the number of flips before.
         self.later_checks: list[tuple[str, int]] = []
-        self.failed = 0
 
     # --- the oracle -------------------------------------------------------------------------
 
@@ -191,16 +190,17 @@ class PurgatoryWorld(World):
     def check_key(self) -> None:
         """Check a key."""
         key = self.draw_key()
-        completed = [each for each in self.ends if each.outcome is Outcome.COMPLETED]
+        before = self.count_checked()
         count = self.purgatory.check_and_complete(key)
-        now = [each for each in self.ends if each.outcome is Outcome.COMPLETED]
-        assert 0 <= count <= len(now) - len(completed) + self.failed_now()
+        ended = self.count_checked() - before
+        assert 0 <= count <= ended, f"a check returned {count}, but {ended} operations ended"
         missed = self.poll(key, self.flips)
         assert not missed, f"a check left {missed}"
 
-    def failed_now(self) -> int:
-        """Return the number of failed operations."""
-        return sum(each.outcome is Outcome.FAILED for each in self.probes)
+    def count_checked(self) -> int:
+        """Return the number of operations that a check can have ended."""
+        checked = {Outcome.COMPLETED, Outcome.FAILED}
+        return sum(probe.outcome in checked for probe in self.probes)
 
     @step
     def check_some(self) -> None:
