@@ -110,3 +110,25 @@ console.log(JSON.stringify(rounds));
     )
 
     assert rounds == [["k"], ["other"]]
+
+
+def test_quantiles_over_time_read_each_point_once_per_window(run_script: RunScript) -> None:
+    """A window is five seconds, also across a gap; its durations are summed for all quantiles."""
+    read, median, highest = run_script(
+        """
+import { quantilesOverTime, remember } from "./history.js";
+
+remember([1, 2, 3, 4, 5, 6, 7, 20, 21].map((second) => ({ second, late: [[second, 1]] })));
+remember([{ second: 22, late: [] }, { second: 40, late: [] }]);
+let read = 0;
+const lines = quantilesOverTime((point) => { read += 1; return point.late; }, [0.5, 1]);
+console.log(JSON.stringify([read, ...lines]));
+"""
+    )
+
+    assert read == (1 + 2 + 3 + 4 + 5 + 5 + 5) + (1 + 2 + 3) + 1
+    assert median == [
+        [1, 1], [2, 1], [3, 2], [4, 2], [5, 3], [6, 4], [7, 5], [20, 20], [21, 20], [22, 20],
+        [40, None],
+    ]  # fmt: skip
+    assert [value for _, value in highest] == [1, 2, 3, 4, 5, 6, 7, 20, 21, 21, None]

@@ -55,8 +55,10 @@ export function quantile(buckets, q) {
 // For each quantile a line: at each second, the quantile of the last `width` seconds.
 export function quantilesOverTime(read, qs, width = 5) {
   const all = last();
-  return qs.map((q) => all.map((point) => {
-    const some = all.filter((each) => each.second > point.second - width && each.second <= point.second);
-    return [point.second, quantile(durations(some, read), q)];
-  }));
+  let from = 0; // the first point of a window
+  const windows = all.map((point, index) => {
+    while (all[from].second <= point.second - width) from += 1;
+    return [point.second, durations(all.slice(from, index + 1), read)];
+  });
+  return qs.map((q) => windows.map(([second, buckets]) => [second, quantile(buckets, q)]));
 }
