@@ -41,6 +41,7 @@ MOST_VIEWERS = 20
 _MOST_SEARCHES = 2  # searches that run at the same time
 _ANSWER_SECONDS = 10.0  # to wait for another process to answer a question about its keys
 _SCRIPTS = (
+    "canvas.js",
     "chart.js",
     "details.js",
     "dial.js",
@@ -50,6 +51,7 @@ _SCRIPTS = (
     "page.js",
     "processes.js",
     "purgatory.js",
+    "quantiles.js",
     "words.js",
 )
 _PAGES = {

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.one_build, pytest.mark.realtime, pytest.mark.slow]
 
 PAGE = Path(aiowheel.dashboard.__file__).with_name("page")
 NODE = shutil.which("node") or ""
+DASH = "\u2013"  # shown in place of a missing number
 RunScript = Callable[[str], Any]
 
 
@@ -28,13 +29,39 @@ def run_script(tmp_path: Path) -> RunScript:
 
     def run(text: str) -> Any:
         (tmp_path / "program.js").write_text(text, "utf-8")
-        command = [NODE, "program.js"]
-        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+        ended = subprocess.run(
+            [NODE, "program.js"],
+            cwd=tmp_path,
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+            timeout=100,
+        )
         assert ended.returncode == 0, ended.stderr
         return json.loads(ended.stdout)
 
     return run
 
+
+#: What the scripts need of a browser to create their elements.
+BROWSER = """
+globalThis.devicePixelRatio = 1;
+globalThis.matchMedia = () => ({ matches: false, addEventListener() {} });
+globalThis.getComputedStyle = () => ({ getPropertyValue: () => "" });
+globalThis.requestAnimationFrame = () => {};
+const made = (tag) => ({
+  tag, children: [], textContent: "", classList: { toggle() {} },
+  append(...more) { this.children.push(...more); },
+  setAttribute() {}, addEventListener() {}, querySelectorAll: () => [], querySelector: () => made(),
+  getContext: () => ({ setTransform() {}, clearRect() {} }),
+});
+globalThis.document = {
+  hidden: true, createElement: made, getElementById: made, addEventListener() {},
+  querySelector: made, querySelectorAll: () => [],
+};
+globalThis.location = { hash: "" };
+globalThis.addEventListener = () => {};
+"""
 
 OPEN_KEYS = """
 import { makeDetails } from "./details.js";
@@ -132,3 +159,38 @@ console.log(JSON.stringify([read, ...lines]));
         [40, None],
     ]  # fmt: skip
     assert [value for _, value in highest] == [1, 2, 3, 4, 5, 6, 7, 20, 21, 21, None]
+
+
+def test_every_import_of_a_script_exists(run_script: RunScript) -> None:
+    """The page starts."""
+    script = BROWSER + 'await import("./page.js");\nconsole.log("true");\n'
+
+    assert run_script(script) is True
+
+
+def test_quantiles_are_shown_if_there_are_durations(run_script: RunScript) -> None:
+    """The legend has the newest values."""
+    empty, filled, later = run_script(
+        BROWSER
+        + """
+const { remember } = await import("./history.js");
+const { makeQuantiles } = await import("./quantiles.js");
+const box = makeQuantiles("Title", "note", "name", [["half", 0.5], ["all", 1]]);
+const shown = [];
+function show() {
+  box.update((point) => point.took);
+  shown.push([box.hidden, ...box.children[1].children.map((each) => each.children[2].textContent)]);
+}
+remember([{ second: 1, took: [] }]);
+show();
+remember([{ second: 2, took: [[0.5, 1], [2, 1]] }]);
+show();
+remember([{ second: 9, took: [] }]);
+show();
+console.log(JSON.stringify(shown));
+"""
+    )
+
+    assert empty == [True, DASH, DASH]
+    assert filled == [False, "500 ms", "2 s"]
+    assert later == [False, DASH, DASH]

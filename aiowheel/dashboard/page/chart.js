@@ -1,8 +1,8 @@
 // A small line chart of the last minutes, with a scale and the values at the pointer.
 
+import { colours, prepared } from "./canvas.js";
 import { element, put } from "./element.js";
 import { SECONDS } from "./history.js";
-import { colours, prepared } from "./dial.js";
 import { seconds } from "./words.js";
 
 const LEAST_SPAN = 60; // seconds

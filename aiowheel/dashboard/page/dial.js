@@ -1,48 +1,22 @@
 // Draws a wheel level as a dial: a ring of buckets, whose brightness shows their entries, and a hand.
 
+import { colours, dark, prepared } from "./canvas.js";
+
 const FULL = 2 * Math.PI;
 const TOP = -Math.PI / 2;
 const still = matchMedia("(prefers-reduced-motion: reduce)");
-const dark = matchMedia("(prefers-color-scheme: dark)");
-
 const SHADES = 5;
-let now = read();
-dark.addEventListener("change", () => { now = read(); });
-
-export const colours = () => now;
-
-function read() {
-  const style = getComputedStyle(document.documentElement);
-  const names = [
-    "off", "lit1", "lit2", "lit3", "lit4", "lit5", "ink", "soft", "accent", "line", "good", "bad",
-  ];
-  return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
-}
 
 // The colour of a bucket that holds 2 to the (power - 1) deadlines, where `top` is the brightest.
 function shade(power, top) {
   const place = Math.min(1, (power - 1) / (top - 1)) * (SHADES - 1) + 1;
-  const [one, other] = [now[`lit${Math.floor(place)}`], now[`lit${Math.ceil(place)}`]];
+  const [one, other] = [Math.floor(place), Math.ceil(place)].map((at) => colours()[`lit${at}`]);
   const part = place % 1;
   const mixed = [1, 3, 5].map((at) => {
     const [a, b] = [one, other].map((colour) => parseInt(colour.slice(at, at + 2), 16));
     return Math.round(a + (b - a) * part);
   });
   return `rgb(${mixed.join(" ")})`;
-}
-
-// Sizes and clears the canvas, and returns a context that draws in CSS pixels.
-export function prepared(canvas) {
-  const scale = devicePixelRatio || 1;
-  const { clientWidth: width, clientHeight: height } = canvas;
-  if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
-    canvas.width = Math.round(width * scale);
-    canvas.height = Math.round(height * scale);
-  }
-  const pen = canvas.getContext("2d");
-  pen.setTransform(scale, 0, 0, scale, 0, 0);
-  pen.clearRect(0, 0, width, height);
-  return { pen, width, height };
 }
 
 // `elapsed`: seconds since the snapshot; `top`: the digit of the fullest bucket of all dials.
@@ -78,8 +52,8 @@ function drawRing(pen, lit, passed, inner, outer, top) {
       pen.arc(0, 0, inner, to, from, true);
       pen.closePath();
     });
-    pen.fillStyle = power === 0 ? now.off : shade(power, top);
-    pen.shadowColor = now.lit4;
+    pen.fillStyle = power === 0 ? colours().off : shade(power, top);
+    pen.shadowColor = colours().lit4;
     pen.shadowBlur = power >= top - 1 && dark.matches ? 7 : 0; // slow, so only for the fullest
     pen.fill();
   }
@@ -87,7 +61,7 @@ function drawRing(pen, lit, passed, inner, outer, top) {
 }
 
 function drawMarks(pen, inner) {
-  pen.strokeStyle = now.soft;
+  pen.strokeStyle = colours().soft;
   pen.lineWidth = 1;
   pen.globalAlpha = 0.55;
   pen.beginPath();
@@ -106,7 +80,7 @@ function drawHand(pen, angle, inner, fast) {
   const trail = fast ? 1.9 : 0.55;
   const fade = pen.createConicGradient(angle - trail, 0, 0);
   fade.addColorStop(0, "transparent");
-  fade.addColorStop(trail / FULL, now.accent);
+  fade.addColorStop(trail / FULL, colours().accent);
   fade.addColorStop(Math.min(1, trail / FULL + 0.0001), "transparent");
   pen.globalAlpha = 0.3;
   pen.fillStyle = fade;
@@ -115,14 +89,14 @@ function drawHand(pen, angle, inner, fast) {
   pen.arc(0, 0, length, angle - trail, angle);
   pen.fill();
   pen.globalAlpha = 1;
-  pen.strokeStyle = now.accent;
+  pen.strokeStyle = colours().accent;
   pen.lineWidth = 2.5;
   pen.lineCap = "round";
   pen.beginPath();
   pen.moveTo(-Math.cos(angle) * inner * 0.14, -Math.sin(angle) * inner * 0.14);
   pen.lineTo(Math.cos(angle) * length, Math.sin(angle) * length);
   pen.stroke();
-  pen.fillStyle = now.accent;
+  pen.fillStyle = colours().accent;
   pen.beginPath();
   pen.arc(0, 0, 5, 0, FULL);
   pen.fill();

@@ -1,9 +1,9 @@
 // Durable timers: pending timers by hour ahead, partitions by owner, and lateness in this process.
 
-import { chart } from "./chart.js";
 import { element, list, put } from "./element.js";
 import * as history from "./history.js";
-import { count, plural, putNumber, seconds } from "./words.js";
+import { makeQuantiles } from "./quantiles.js";
+import { count, plural, putNumber } from "./words.js";
 
 const QUANTILES = [["half", 0.5], ["99 %", 0.99]];
 const COUNTS = [
@@ -25,7 +25,7 @@ export function drawDurable(place, durable, isNew) {
       const number = read(now, of);
       putNumber(line.lastChild, number, number === null ? "–" : count(number));
     });
-    if (isNew) drawLate(box, of);
+    if (isNew) box.late.update((point) => of(point).late);
     box.querySelector(".cols").hidden = !now.store;
     put(box.querySelector(".note"), storeNote(now));
     if (!now.store) return;
@@ -41,15 +41,12 @@ function storeNote(now) {
 
 function make(now, index) {
   const id = `durable-${index}`;
-  const late = chart(`Lateness of ${now.name}`, seconds, { log: true, names: QUANTILES.map(([name]) => name) });
+  const late = makeQuantiles("Lateness", "of fires in five seconds", `Lateness of ${now.name}`, QUANTILES);
   const box = element("section", { className: "purgatory durable panel" },
     element("div", { className: "top" }, element("h2", { id, textContent: `Durable timers ${now.name}` }),
       element("dl", { className: "counts" })),
     element("p", { className: "note" }),
-    element("div", {}, element("h3", {}, "Lateness ", element("small", { textContent: "of fires in five seconds" })),
-      element("p", { className: "legend" }, ...QUANTILES.map(([name]) => element("span", {},
-        element("i", { ariaHidden: "true" }), `${name} within `, element("b")))),
-      late),
+    late,
     element("div", { className: "cols" },
       element("div", {}, element("h3", { id: `${id}-hours`, textContent: "Pending by hour ahead" }),
         element("div", { className: "hours", role: "img" }), element("p", { className: "later" })),
@@ -61,17 +58,6 @@ function make(now, index) {
   box.setAttribute("aria-labelledby", id);
   box.late = late;
   return box;
-}
-
-function drawLate(box, of) {
-  const lines = history.quantilesOverTime((point) => of(point).late, QUANTILES.map((each) => each[1]));
-  const isNone = lines.flat().every((each) => each[1] === null);
-  box.late.parentElement.hidden = isNone;
-  if (!isNone) box.late.update(lines);
-  box.querySelectorAll(".legend b").forEach((place, index) => {
-    const [, value] = lines[index][lines[index].length - 1] || [0, null];
-    putNumber(place, value, value === null ? "–" : seconds(value));
-  });
 }
 
 function drawHours(box, { hours, pending, overdue }) {

@@ -125,9 +125,12 @@ function drawAbout() {
 }
 
 // The digit of the fullest bucket of all dials: n stands for 2 ** (n - 1) deadlines or more.
-const brightest = () => Math.max(LEAST_TOP, ...last.levels.flatMap(
-  (level) => [...new Set(level.lit)].map((power) => parseInt(power, 16)),
-));
+const brightest = () => Math.max(LEAST_TOP, ...last.levels.map(fullest));
+
+// The digit of the fullest bucket of one dial; 0 if all are empty.
+function fullest(level) {
+  return Math.max(0, ...[...new Set(level.lit)].map((power) => parseInt(power, 16)));
+}
 
 function drawLevels() {
   const top = brightest();
@@ -137,9 +140,9 @@ function drawLevels() {
     element("canvas", { role: "img" }),
     element("figcaption", {}, element("b"), element("span"), element("span")),
   ), (figure, level, index) => {
-    const lit = level.lit.length - level.lit.split("0").length + 1;
+    const lit = [...level.lit].filter((power) => power !== "0").length;
     const [name, geometry, full] = figure.querySelectorAll("b, span");
-    const most = Math.max(0, ...[...new Set(level.lit)].map((power) => parseInt(power, 16)));
+    const most = fullest(level);
     put(name, `Level ${index}`);
     put(geometry, `${seconds(level.width)} per bucket, ${seconds(level.width * level.lit.length)} per turn`);
     put(full, `${lit} of ${level.lit.length} buckets in use${most ? `, the fullest: ${fullness(most)}` : ""}`);

@@ -9,7 +9,7 @@ export function drawProcesses(place, processes, chosen, choose) {
   place.hidden = processes.length < 2 && !chosen;
   if (place.hidden) return;
   if (!place.firstChild) make(place, choose);
-  put(place.querySelector("h2"), plural(processes.length, "process").replace("processs", "processes"));
+  put(place.querySelector("h2"), plural(processes.length, "process", "processes"));
   place.querySelector(".all").setAttribute("aria-pressed", String(!chosen));
   list(place.querySelector("tbody"), processes, (each) => each.name, (each) => element("tr", {},
     element("td", {}, element("button", { type: "button", onclick: () => choose(each.name) })),

@@ -1,9 +1,9 @@
 // One panel per purgatory: counts, times to completion, hottest keys, oldest keys, ended operations.
 
-import { chart } from "./chart.js";
 import { makeDetails, reason } from "./details.js";
 import { element, list, put } from "./element.js";
 import * as history from "./history.js";
+import { makeQuantiles } from "./quantiles.js";
 import { count, plural, putNumber, seconds, share } from "./words.js";
 
 const QUANTILES = [["half", 0.5], ["90 %", 0.9], ["99 %", 0.99]];
@@ -22,7 +22,7 @@ export function drawPurgatories(place, purgatories, { isNew, process, isPaused }
     const of = (point) => point.purgatories[now.name] || {};
     put(box.querySelector("h2"), `Purgatory ${now.name}`);
     drawCounts(box.querySelector(".counts"), now, of);
-    if (isNew) drawTook(box, of);
+    if (isNew) box.took.update((point) => of(point).took);
     box.details.process = process;
     drawKeys(box.querySelector(".keys"), now.keys, box.details);
     drawOldest(box.querySelector(".oldest tbody"), now.oldest, box.details);
@@ -37,17 +37,12 @@ function make(now, index, isPaused) {
   const head = ["Waits for", "Waiters", "Oldest", "Its time left", "Elapsed"].map((text, at) => element(
     "th", { scope: "col", textContent: text, className: at > 0 && at < 4 ? "num" : "" },
   ));
-  const took = chart(`Time to completion in ${now.name}`, seconds, {
-    log: true, names: QUANTILES.map(([name]) => name),
-  });
+  const took = makeQuantiles("Time to completion", "of those that completed in five seconds",
+    `Time to completion in ${now.name}`, QUANTILES);
   const details = makeDetails(now.name, isPaused);
   const box = element("section", { className: "purgatory panel" },
     element("div", { className: "top" }, element("h2", { id }), element("dl", { className: "counts" })),
-    element("div", {},
-      element("h3", {}, "Time to completion ", element("small", { textContent: "of those that completed in five seconds" })),
-      element("p", { className: "legend" }, ...QUANTILES.map(([name]) => element("span", {},
-        element("i", { ariaHidden: "true" }), `${name} within `, element("b")))),
-      took),
+    took,
     element("div", { className: "cols" },
       element("div", {}, element("h3", { textContent: "Hottest keys" }), element("ol", { className: "keys" })),
       element("div", {}, element("h3", { textContent: "Keys that wait longest" }),
@@ -71,17 +66,6 @@ function drawCounts(place, now, of) {
     ([name, kind]) => element("div", { className: kind },
       element("dt", { textContent: name }), element("dd")),
     (box, [, , number, text]) => putNumber(box.lastChild, number, text));
-}
-
-function drawTook(box, of) {
-  const lines = history.quantilesOverTime((point) => of(point).took, QUANTILES.map((each) => each[1]));
-  const isNone = lines.flat().every((each) => each[1] === null);
-  box.took.parentElement.hidden = isNone;
-  if (!isNone) box.took.update(lines);
-  box.querySelectorAll(".legend b").forEach((place, index) => {
-    const [, value] = lines[index][lines[index].length - 1] || [0, null];
-    putNumber(place, value, value === null ? "–" : seconds(value));
-  });
 }
 
 function drawKeys(place, keys, details) {

@@ -22,8 +22,8 @@ export function share(part) {
   return `${Number((part * 100).toPrecision(part < 0.1 ? 2 : 3))} %`;
 }
 
-export function plural(number, noun) {
-  return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+export function plural(number, noun, nouns = `${noun}s`) {
+  return `${count(number)} ${number === 1 ? noun : nouns}`;
 }
 
 // Writes a number into its element; zeros are grey.
