@@ -40,25 +40,11 @@ Send = Callable[[Message], Awaitable[None]]
 MOST_VIEWERS = 20
 _MOST_SEARCHES = 2  # searches that run at the same time
 _ANSWER_SECONDS = 10.0  # to wait for another process to answer a question about its keys
-_SCRIPTS = (
-    "canvas.js",
-    "chart.js",
-    "details.js",
-    "dial.js",
-    "durable.js",
-    "element.js",
-    "history.js",
-    "page.js",
-    "processes.js",
-    "purgatory.js",
-    "quantiles.js",
-    "words.js",
-)
-_PAGES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    **{f"/{name}": (name, "text/javascript; charset=utf-8") for name in _SCRIPTS},
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
+_KINDS = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
 }
 _HEADERS = [
     (b"cache-control", b"no-cache"),
@@ -133,11 +119,7 @@ class Dashboard:
         self._listening = contextlib.ExitStack()  # the signal listener, while there are streams
         self._guard = this_machine_only if guard is None else guard
         self._is_open = self._is_closed = False
-        folder_of_page = files("aiowheel.dashboard") / "page"
-        self._pages = {
-            path: ((folder_of_page / name).read_bytes(), kind)
-            for path, (name, kind) in _PAGES.items()
-        }
+        self._pages = _read_pages()
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -205,7 +187,7 @@ class Dashboard:
             await self._reply(path[1:], scope, send)
         elif path in self._pages:
             content, kind = self._pages[path]
-            await _answer(send, 200, content, (b"content-type", kind.encode()))
+            await _answer(send, 200, content, (b"content-type", kind))
         else:
             await _answer(send, 404, b"the dashboard has no such page\n")
 
@@ -387,3 +369,14 @@ async def _answer(send: Send, status: int, body: bytes, *headers: tuple[bytes, b
         }
     )
     await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _read_pages() -> dict[str, tuple[bytes, bytes]]:
+    """Return content and content type of each file of the page, by its path in a request."""
+    pages: dict[str, tuple[bytes, bytes]] = {}
+    for file in (files("aiowheel.dashboard") / "page").iterdir():
+        kind = _KINDS.get(Path(file.name).suffix)
+        if kind is not None:  # otherwise it is no file of the page, but for example of an editor
+            pages[f"/{file.name}"] = (file.read_bytes(), kind.encode())
+    pages["/"] = pages.pop("/index.html")
+    return pages
