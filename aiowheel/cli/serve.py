@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -189,7 +188,7 @@ def serve(
         )
 
     limits = service.Limits(
-        connections=max_connections,
+        connections=_allowed_connections(max_connections, is_quiet=service.is_worker()),
         topics=max_topics,
         name_length=max_name,
         body_bytes=max_body,
@@ -211,7 +210,6 @@ def serve(
         certificate = None if tls_cert is None else service.Certificate(tls_cert, tls_key)
     except AiowheelError as error:
         raise BadInputError(f"--tls-cert: {error}") from error
-    allowed = _allowed_connections(max_connections, is_quiet=service.is_worker())
     context.with_resource(_logs_on_stderr(logging.INFO if access_log else logging.WARNING))
 
     def ready(address: str) -> None:
@@ -227,7 +225,6 @@ def serve(
 
     service.serve(
         app,
-        replace(limits, connections=allowed),
         host,
         port,
         ready,

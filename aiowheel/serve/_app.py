@@ -123,6 +123,11 @@ class TopicApp:
         return self._with_access_log
 
     @property
+    def limits(self) -> Limits:
+        """The limits of connections, waiting clients, topics, messages and times."""
+        return self._service.limits
+
+    @property
     def store(self) -> str | None:
         """The address of the store of the topics; None: the memory of this process."""
         return self._store

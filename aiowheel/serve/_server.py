@@ -24,7 +24,6 @@ from aiowheel._signals import handled_by
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.serve._app import TopicApp
 from aiowheel.serve._certificate import Certificate
-from aiowheel.serve._limits import Limits
 from aiowheel.serve._listen import address_of, listeners
 from aiowheel.serve._protocol import TopicProtocol, TopicSocket
 from aiowheel.serve._workers import REPLACED, Workers, run_worker, worker_setup
@@ -141,7 +140,6 @@ class TopicServer(uvicorn.Server):
 
 def serve(
     app: TopicApp,
-    limits: Limits,
     host: str,
     port: int,
     ready: Callable[[str], None],
@@ -159,8 +157,7 @@ def serve(
     *port* and *unix*.
 
     Args:
-        app: The application to serve.
-        limits: The limits of the application, for connections and times.
+        app: The application to serve, whose limits of connections and times the server keeps.
         host: Address or host name to listen on.
         port: TCP port; 0 chooses a free one.
         ready: Called with each address, once clients can connect.
@@ -192,8 +189,8 @@ def serve(
         raise BadInputError(f"workers must be 1 on this system, got {workers}")
     if workers > 1 and not command:
         raise BadInputError(f"workers must be 1 without a command, got {workers}")
-    silence = max(limits.heartbeat, limits.receive_timeout)
-    config = _config(app, limits, certificate)
+    silence = max(app.limits.heartbeat, app.limits.receive_timeout)
+    config = _config(app, certificate)
     setup = worker_setup()
     if setup is not None:
 
@@ -252,7 +249,9 @@ def _serve_on(sockets: list[socket.socket], server: TopicServer, app: TopicApp) 
         log.removeFilter(server.is_news)
 
 
-def _config(app: TopicApp, limits: Limits, certificate: Certificate | None) -> uvicorn.Config:
+def _config(app: TopicApp, certificate: Certificate | None) -> uvicorn.Config:
+    limits = app.limits
+
     def context(_config: uvicorn.Config, _default: Callable[[], SSLContext]) -> SSLContext:
         assert certificate is not None
         return certificate.context

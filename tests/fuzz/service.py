@@ -293,7 +293,7 @@ async def _converse(setup: Setup, script: list[Step], errors: Errors) -> bytes:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: errors.texts.append(str(context)))
     app = TopicApp(LIMITS, access=setup.access, access_log=setup.access_log)
-    config = _config(app, LIMITS, None)
+    config = _config(app, None)
     config.load()
     state = ServerState()
     async with app._app.router.lifespan_context(app._app) as shared:

@@ -25,9 +25,10 @@ from websockets.asyncio.client import connect
 import aiowheel
 from aiowheel.cli import run
 from aiowheel.errors import AiowheelError
-from aiowheel.serve import Certificate
+from aiowheel.serve import Certificate, Limits, TopicApp
 from aiowheel.serve import _listen as listen
 from aiowheel.serve._listen import listeners
+from aiowheel.serve._server import _config
 
 from .conftest import Process, made_certificate, process, read_to_end
 
@@ -443,6 +444,18 @@ def test_an_inherited_descriptor_that_does_not_listen_is_one_line(count: str, te
 
     assert ended.returncode == 1, ended.stderr
     assert text in ended.stderr.splitlines()[-1]
+
+
+def test_the_server_has_the_limits_of_its_application() -> None:
+    """They are no argument of the server, which could have other ones."""
+    limits = Limits(connections=7, heartbeat=3.0, receive_timeout=2.0)
+    app = TopicApp(limits)
+    config = _config(app, None)
+
+    assert app.limits is limits
+    assert (config.ws_ping_interval, config.ws_ping_timeout) == (3.0, 3.0)
+    assert config.http.receive_timeout == 2.0  # type: ignore[union-attr]
+    assert config.http.most_connections == 7  # type: ignore[union-attr]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux's options of a socket")

@@ -27,12 +27,10 @@ class SlowWire(Wire):
         self.unsent = 1_000_000
 
 
-def connected(
-    app: TopicApp, wire: Wire, limits: Limits = LIMITS, server: ServerState | None = None
-) -> Any:
+def connected(app: TopicApp, wire: Wire, server: ServerState | None = None) -> Any:
     """Open a connection on *wire*, of a server of its own by default; return its protocol."""
     loop = asyncio.get_running_loop()
-    config = _config(app, limits, None)
+    config = _config(app, None)
     config.load()
     state = {"timer": app._service.purgatory._timer}
     server = ServerState() if server is None else server
@@ -252,7 +250,7 @@ def crowd(app: TopicApp, server: ServerState, count: int) -> list[Wire]:
     """Open *count* connections of a server with the limits `FULL`."""
     wires = [Wire() for _ in range(count)]
     for each in wires:
-        connected(app, each, FULL, server)
+        connected(app, each, server)
     return wires
 
 

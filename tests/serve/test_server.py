@@ -303,7 +303,7 @@ def test_the_command_has_the_limits_of_the_class(monkeypatch: pytest.MonkeyPatch
     given: list[Any] = []
 
     def serve(*arguments: Any, **_more: Any) -> None:
-        given.append(arguments[1])
+        given.append(arguments[0].limits)
 
     def allow_open_files(wanted: int) -> int:
         return wanted

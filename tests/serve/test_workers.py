@@ -33,7 +33,7 @@ from aiowheel.cli import run
 from aiowheel.cli.serve import _same_command
 from aiowheel.client import TopicClient
 from aiowheel.errors import AiowheelError
-from aiowheel.serve import Limits, TopicApp
+from aiowheel.serve import TopicApp
 from aiowheel.serve._server import TopicServer, _config
 from aiowheel.serve._workers import Workers, WorkerSetup
 
@@ -744,7 +744,7 @@ async def test_a_worker_ends_whose_parent_was_killed_with_a_report_unread() -> N
     channel.sendall(b"report")
     parent.close()
     app = TopicApp()
-    server = TopicServer(_config(app, Limits(), None), app, print, None, channel)
+    server = TopicServer(_config(app, None), app, print, None, channel)
 
     server._take_stop(channel)
 

@@ -104,7 +104,7 @@ def test_the_server_names_its_argument(
     """A port out of range would be another one."""
     usual: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "ready": print}
     with pytest.raises(error, match=text):
-        serve(TopicApp(), Limits(), **(usual | arguments))
+        serve(TopicApp(), **(usual | arguments))
 
 
 async def test_an_application_without_its_lifespan_says_so() -> None:
