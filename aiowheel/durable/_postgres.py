@@ -23,6 +23,7 @@ from aiowheel._background import LastingTask
 from aiowheel._postgres_transaction import errors_of_psycopg, transaction_of
 from aiowheel.durable import _postgres_statements as statements
 from aiowheel.durable._databases import checked_partitions, flaws_of, missing_partitions
+from aiowheel.durable._postgres_statements import Connection
 from aiowheel.durable._store import Store
 from aiowheel.durable.operations import (
     Change,
@@ -252,7 +253,7 @@ class PostgresStore(Store):
         if puts is not None:
             return await self._writer.run(partial(self._put_alone, owner, puts), lock_ms)
 
-        async def execute(connection: Any) -> list[Result]:
+        async def execute(connection: Connection) -> list[Result]:
             statement = statements.Statements(connection, owner, self.partitions)
             await statement.lock(operations)
             results = await statement.execute_all(operations)
@@ -261,7 +262,7 @@ class PostgresStore(Store):
 
         return await self._write(execute, lock_ms)
 
-    async def _put_alone(self, owner: str, puts: list[Put], connection: Any) -> list[Result]:
+    async def _put_alone(self, owner: str, puts: list[Put], connection: Connection) -> list[Result]:
         put_alone = partial(statements.put_alone, connection, owner, self.partitions, puts)
         if not self._upserts_left:
             with suppress(asyncpg.UniqueViolationError):
@@ -314,8 +315,10 @@ class PostgresStore(Store):
             after = last
             self._page_of_changes.grow(most)
 
-    async def _write(self, execute: Callable[[Any], Awaitable[T]], lock_ms: int = _LOCK_MS) -> T:
-        async def transaction(connection: Any) -> T:
+    async def _write(
+        self, execute: Callable[[Connection], Awaitable[T]], lock_ms: int = _LOCK_MS
+    ) -> T:
+        async def transaction(connection: Connection) -> T:
             async with connection.transaction():
                 return await execute(connection)
 
@@ -471,7 +474,7 @@ class _Connection:
         self._lock = asyncio.Lock()
         self._silences = 0  # calls that the server did not answer
 
-    async def run(self, call: Callable[[Any], Awaitable[T]], lock_ms: int = _LOCK_MS) -> T:
+    async def run(self, call: Callable[[Connection], Awaitable[T]], lock_ms: int = _LOCK_MS) -> T:
         """Run *call* with the connection, whose statements wait *lock_ms* for a lock.
 
         Raises:
@@ -490,7 +493,7 @@ class _Connection:
                         raise StoreError(f"PostgreSQL: {error}") from error
         raise AssertionError("the last try returns or raises")
 
-    async def _run(self, call: Callable[[Any], Awaitable[T]], lock_ms: int) -> T:
+    async def _run(self, call: Callable[[Connection], Awaitable[T]], lock_ms: int) -> T:
         is_open = False
         try:
             if self._connection is None or self._connection.is_closed():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from aiowheel._postgres_transaction import Transaction
 from aiowheel.durable._databases import (
     PAGE_BYTES,
     batches_of,
@@ -195,7 +197,29 @@ PAGE: Final = (
 )
 
 
-async def prepare(connection: Any, partitions: int | None, default: int, *, create: bool) -> int:
+class Connection(Transaction, Protocol):
+    """A connection of the store itself, with the methods that a user's transaction may lack."""
+
+    async def execute(self, query: str, *arguments: object) -> str:
+        """Execute a statement, and return the tag of the command."""
+        ...
+
+    async def executemany(self, command: str, args: Iterable[Sequence[object]]) -> None:
+        """Execute a statement for each sequence of arguments."""
+        ...
+
+    def get_settings(self) -> Any:
+        """Return the settings of the session."""
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[object]:
+        """Begin a transaction for a block."""
+        ...
+
+
+async def prepare(
+    connection: Connection, partitions: int | None, default: int, *, create: bool
+) -> int:
     """Create the tables, or check existing ones; return their number of partitions."""
     await connection.execute("SELECT pg_catalog.pg_advisory_xact_lock($1)", _LOCK)
     if await connection.fetchval("SELECT to_regclass('aiowheel_meta')") is None:
@@ -238,7 +262,7 @@ WHERE indisvalid
 """
 
 
-async def missing(connection: Any) -> list[str]:
+async def missing(connection: Transaction) -> list[str]:
     """Return a line of text for each column and index that another program has removed."""
     wanted = _parts_of_tables()
     records = await connection.fetch(_FIND_PARTS, list(dict(wanted)))
@@ -262,7 +286,7 @@ FROM aiowheel_timers GROUP BY id HAVING count(*) > 1 ORDER BY id LIMIT 1
 """
 
 
-async def flaws_of_ids(connection: Any) -> list[str]:
+async def flaws_of_ids(connection: Transaction) -> list[str]:
     """Return a line of text for each sequence behind its column, and for ids of several timers.
 
     A copy of the rows does not move the sequences; the next timers then get ids of earlier ones.
@@ -304,7 +328,7 @@ class Statements:
         partitions: The number of partitions.
     """
 
-    def __init__(self, connection: Any, owner: str, partitions: int) -> None:
+    def __init__(self, connection: Transaction, owner: str, partitions: int) -> None:
         self._connection = connection
         self._owner = owner
         self._partitions = partitions
@@ -538,7 +562,7 @@ def as_puts(operations: Sequence[Operation]) -> list[Put] | None:
 
 
 async def put_alone(
-    connection: Any, owner: str, partitions: int, puts: Sequence[Put], *, are_new: bool
+    connection: Transaction, owner: str, partitions: int, puts: Sequence[Put], *, are_new: bool
 ) -> list[Result]:
     """Execute a whole commit of puts, outside of a transaction.
 
@@ -556,7 +580,7 @@ async def put_alone(
     return [_placed(put, found.get(put.name)) for put in puts]
 
 
-async def now_us(connection: Any) -> int:
+async def now_us(connection: Transaction) -> int:
     """Return the server's clock in microseconds since the Unix epoch."""
     return int(await connection.fetchval(f"SELECT {_NOW}"))
 
@@ -565,7 +589,7 @@ async def now_us(connection: Any) -> int:
 
 
 async def renew(
-    connection: Any, owner: str, lease_us: int, horizon_us: int, give_up: Sequence[int]
+    connection: Transaction, owner: str, lease_us: int, horizon_us: int, give_up: Sequence[int]
 ) -> tuple[Leased, list[int]]:
     """See `Store.renew`; returns no changes, but the partitions that were taken."""
     # Locks all rows in order, so that renewals run one after the other and after open commits.
@@ -604,7 +628,7 @@ async def renew(
     return Leased(now, epochs, share, expiry, []), gained
 
 
-async def release(connection: Any, owner: str) -> None:
+async def release(connection: Transaction, owner: str) -> None:
     """See `Store.release`."""
     await connection.execute("DELETE FROM aiowheel_members WHERE owner = $1", owner)
     await connection.execute(
@@ -614,9 +638,9 @@ async def release(connection: Any, owner: str) -> None:
     await connection.execute(_NOTIFY)
 
 
-async def forget_changes(connection: Any, parts: list[int], most: int) -> bool:
+async def forget_changes(connection: Connection, parts: list[int], most: int) -> bool:
     """Remove changes of partitions, at most *most*; return whether there may be more."""
-    removed: str = await connection.execute(
+    removed = await connection.execute(
         "DELETE FROM aiowheel_inbox WHERE seq IN "
         "(SELECT seq FROM aiowheel_inbox WHERE part = ANY($1::integer[]) LIMIT $2)",
         parts,
@@ -626,7 +650,7 @@ async def forget_changes(connection: Any, parts: list[int], most: int) -> bool:
 
 
 async def changes(
-    connection: Any, owner: str, after: int, most: int
+    connection: Transaction, owner: str, after: int, most: int
 ) -> tuple[list[Change], int | None, bool]:
     """Remove and return changes for *owner* with numbers above *after*, at most *most*.
 
@@ -678,7 +702,7 @@ def page_arguments(cursors: Sequence[Cursor], until_us: int, limit: int) -> list
 
 
 async def page(
-    connection: Any, cursors: Sequence[Cursor], until_us: int, limit: int
+    connection: Transaction, cursors: Sequence[Cursor], until_us: int, limit: int
 ) -> list[list[Row]]:
     """Return rows of several partitions in one round trip."""
     records = await connection.fetch(PAGE, *page_arguments(cursors, until_us, limit))
@@ -691,7 +715,7 @@ async def page(
     return list(pages.values())
 
 
-async def get(connection: Any, name: str) -> Row | None:
+async def get(connection: Transaction, name: str) -> Row | None:
     """Return the timer of that name."""
     query = f"SELECT {_ROW} FROM aiowheel_timers WHERE name = $1"
     record = await connection.fetchrow(query, name)
@@ -717,7 +741,7 @@ _LIST: Final = (
 
 
 async def rows(
-    connection: Any,
+    connection: Connection,
     after: str = "",
     prefix: str = "",
     limit: int = 1000,
@@ -744,19 +768,19 @@ async def rows(
     return [Row(*record) for record in await connection.fetch(query, *values)]
 
 
-async def dead_letters(connection: Any, after: int, limit: int) -> list[DeadLetter]:
+async def dead_letters(connection: Transaction, after: int, limit: int) -> list[DeadLetter]:
     """Return dead letters by id."""
     found = "SELECT * FROM aiowheel_dead WHERE id > $1 ORDER BY id LIMIT $2"
     query = _LIST.format(columns=_DEAD, found=found, key="id")
     return [DeadLetter(*record) for record in await connection.fetch(query, after, limit)]
 
 
-async def parts(connection: Any) -> list[int]:
+async def parts(connection: Transaction) -> list[int]:
     """Return the numbers of the partitions."""
     return [part for (part,) in await connection.fetch("SELECT part FROM aiowheel_parts")]
 
 
-async def summary(connection: Any) -> Summary:
+async def summary(connection: Transaction) -> Summary:
     """Return the counts of the tables."""
     now = await now_us(connection)
     pending, overdue = await connection.fetchrow(
