@@ -57,7 +57,7 @@ java: $(VENV)/.stamp-deps
 
 # Compiling is a separate step, which does not resolve the dependencies again.
 COMPILE = $(PIP) install --quiet --no-deps --no-build-isolation --editable .
-$(VENV)/.stamp-build: $(VENV)/.stamp-deps hatch_build.py $(HOT)
+$(VENV)/.stamp-build: $(VENV)/.stamp-deps hatch_build.py hatch_c.py $(HOT)
 	$(COMPILE)
 	@$(WHICH_BUILD) || true
 	touch $@

@@ -713,6 +713,25 @@ def test_a_matrix_without_any_python_fails(tmp_path: Path) -> None:
     assert "Python 9.8 9.9: not found" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "edited", ["hatch_build.py", "hatch_c.py", "pyproject.toml", "aiowheel/wheel/_wheel.py"]
+)
+def test_an_edit_of_what_the_build_reads_compiles_again(tmp_path: Path, edited: str) -> None:
+    """With `--question` make runs nothing and exits with 1 if the target is out of date."""
+    if shutil.which("make") is None:
+        pytest.skip("this machine has no make")
+    for stamp in ("venv", "deps", "build"):
+        (tmp_path / f".stamp-{stamp}").touch()
+    question = ["make", "--question", f"VENV={tmp_path}", "PYTHON=python", f"{tmp_path}/.stamp-build"]
+
+    codes = [
+        subprocess.run([*question, *edit], cwd=ROOT, check=False, timeout=200).returncode
+        for edit in ([], [f"--what-if={edited}"])
+    ]
+
+    assert codes == [0, 1]
+
+
 def test_a_listed_module_that_is_missing_fails_the_build(project: Path) -> None:
     """A misspelt name in the list must not silently ship an uncompiled module."""
     (project / "aiowheel/_hot.py").unlink()
