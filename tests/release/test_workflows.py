@@ -1,8 +1,10 @@
-"""The workflows of `.github`: rules that `make lint-workflows` cannot check."""
+"""The workflows of `.github`, by rules that `make lint-workflows` cannot check, and `.ci/run`."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,37 @@ def test_the_citation_names_this_version() -> None:
 
     assert f"\nversion: {__version__}\n" in citation
     assert "\nlicense: Apache-2.0\n" in citation
+
+
+@pytest.mark.posix
+@pytest.mark.parametrize(
+    ("printed", "status", "last"),
+    [
+        ("== 1 failed ==\n== 2 passed ==", 2, ["== 2 passed ==", "== 1 failed =="]),
+        ("no module to compile", 2, ["no module to compile"]),
+        ("== 2 passed ==", 0, ["== 2 passed =="]),
+    ],
+)
+def test_the_check_ends_with_the_status_of_the_tests(
+    tmp_path: Path, printed: str, status: int, last: list[str]
+) -> None:
+    """Also if pytest printed no closing line, because it never ran."""
+    programs = {
+        "make": f"#!/bin/sh\n[ \"$1\" != test ] || {{ printf '{printed}\\n'; exit {status}; }}\n",
+        "apt-get": "#!/bin/sh\nexit 1\n",  # a test installs nothing
+    }
+    for name, program in programs.items():
+        (tmp_path / name).write_text(program)
+        (tmp_path / name).chmod(0o700)
+
+    done = subprocess.run(
+        ["bash", ROOT / ".ci/run"],
+        env=os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+
+    assert done.returncode == status
+    assert done.stdout.splitlines()[-len(last) :] == last
