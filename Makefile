@@ -370,6 +370,7 @@ coverage: build  ## branch coverage of the pure build
 
 .PHONY: clean
 clean:  ## remove everything that the other targets created
-	rm -rf .venv .venv-3.* .venv-connect .venv-lowest build dist site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-3.* .venv-connect .venv-debug .venv-lowest aiowheel-bench aiowheel-demo build dist site \
+		.coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find aiowheel \( -name '*.so' -o -name '_compiled.*.txt' \) -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

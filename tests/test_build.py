@@ -7,6 +7,7 @@ tests build a three-line package in its own folder with the real build hook.
 
 import ast
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -722,7 +723,13 @@ def test_an_edit_of_what_the_build_reads_compiles_again(tmp_path: Path, edited: 
         pytest.skip("this machine has no make")
     for stamp in ("venv", "deps", "build"):
         (tmp_path / f".stamp-{stamp}").touch()
-    question = ["make", "--question", f"VENV={tmp_path}", "PYTHON=python", f"{tmp_path}/.stamp-build"]
+    question = [
+        "make",
+        "--question",
+        f"VENV={tmp_path}",
+        "PYTHON=python",
+        f"{tmp_path}/.stamp-build",
+    ]
 
     codes = [
         subprocess.run([*question, *edit], cwd=ROOT, check=False, timeout=200).returncode
@@ -730,6 +737,30 @@ def test_an_edit_of_what_the_build_reads_compiles_again(tmp_path: Path, edited: 
     ]
 
     assert codes == [0, 1]
+
+
+def test_clean_removes_every_folder_that_a_target_creates() -> None:
+    """Environments have names in the Makefile; `.gitignore` lists the other folders."""
+    if shutil.which("make") is None:
+        pytest.skip("this machine has no make")
+    makefile = (ROOT / "Makefile").read_text()
+    created = set(
+        re.findall(r"VENV=(\.venv-[a-z]+)|^\w+ := (\.venv-[a-z]+)$", makefile, re.MULTILINE)
+    )
+    ignored = re.findall(r"^/?([\w.-]+)/$", (ROOT / ".gitignore").read_text(), re.MULTILINE)
+
+    shown = subprocess.run(
+        ["make", "--dry-run", "PYTHON=python", "clean"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=200,
+    )
+
+    folders = {name for names in created for name in names if name} | set(ignored)
+    assert {".venv-debug", "build", "aiowheel-bench"} <= folders
+    assert folders - set(shown.stdout.split()) == set()
 
 
 def test_a_listed_module_that_is_missing_fails_the_build(project: Path) -> None:
