@@ -403,7 +403,7 @@ def shared(
 @bench.command(short_help="Compare durable timers on SQLite and PostgreSQL.")
 def durable(
     *,
-    pending: Annotated[int | None, number(min=0, help="Timers in the store at the start.")] = None,
+    pending: Annotated[int | None, number(min=1, help="Timers in the store at the start.")] = None,
     quick: Quick = False,
     rounds: Rounds = None,
     out: Out = None,
@@ -425,7 +425,7 @@ def durable(
     plan = QUICK if quick else DurablePlan()
     plan = replace(
         plan,
-        pending=plan.pending if pending is None else pending,
+        pending=pending or plan.pending,
         rounds=rounds or plan.rounds,
     )
     publish(run(plan), out, as_json=json, judged=not quick)

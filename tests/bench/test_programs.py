@@ -8,7 +8,7 @@ import pytest
 
 from aiowheel._build import accelerated
 from aiowheel.cli import run
-from benchmarks import loop, purgatory, purgatory_micro, timer, wheel
+from benchmarks import durable, loop, purgatory, purgatory_micro, timer, wheel
 from benchmarks._loops import loops_here, other_loops
 
 pytestmark = [pytest.mark.one_build, pytest.mark.slow]
@@ -158,3 +158,15 @@ def test_an_unknown_line_lists_the_legal_names(capsys: pytest.CaptureFixture[str
 
     assert code == 2
     assert "--only must be one of churn, crowd, timeout" in capsys.readouterr().err
+
+
+def test_durable_timers_need_a_pending_timer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes of a timer are those of the store, divided by their number."""
+    plans: list[object] = []
+    monkeypatch.setattr(durable, "run", plans.append)
+
+    assert run(["bench", "durable", "--quick", "--pending", "0"]) == 2
+    assert plans == []
+    assert "'--pending': Input should be greater than or equal to 1" in capsys.readouterr().err
