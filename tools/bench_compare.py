@@ -205,9 +205,9 @@ def checked_out(base: str) -> Path:
     """Check a commit out in a folder of its own.
 
     Raises:
-        SystemExit: There is no such commit.
+        SystemExit: There is no such commit, or git cannot check it out.
     """
-    commit = git("rev-parse", "--verify", "--quiet", f"{base}^{{commit}}")
+    commit = git("rev-parse", "--verify", "--quiet", f"{base}^{{commit}}", check=False)
     if not commit:
         sys.exit(f"bench-compare: BASE must be a commit of this repository, got {base!r}")
     tree = FOLDER / "base-tree"
@@ -215,15 +215,21 @@ def checked_out(base: str) -> Path:
     return tree
 
 
-def git(*words: str) -> str:
-    """Run git in this repository; return its output, or "" if it failed."""
+def git(*words: str, check: bool = True) -> str:
+    """Run git in this repository and return its output.
+
+    Raises:
+        SystemExit: git failed, and *check* is true.
+    """
     done = subprocess.run(  # noqa: S603 - our own words
         ["git", "-C", str(ROOT), *words],  # noqa: S607
         capture_output=True,
         text=True,
         check=False,
     )
-    return done.stdout.strip() if done.returncode == 0 else ""
+    if check and done.returncode != 0:
+        sys.exit(f"bench-compare: git {' '.join(words[:2])}: {done.stderr.strip()}")
+    return done.stdout.strip()
 
 
 def compare(base: Side, here: Side, names: Sequence[str], rounds: int) -> list[list[str]]:
@@ -290,13 +296,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if not options.base:
         parser.error("name a commit to compare with: make bench-compare BASE=main")
-    git("worktree", "prune")
+    git("worktree", "prune", check=False)
     shutil.rmtree(FOLDER, ignore_errors=True)
     tree = checked_out(options.base)
     try:
         base, here = build_side("base", tree), build_side("here", ROOT)
     finally:
-        git("worktree", "remove", "--force", str(tree))
+        git("worktree", "remove", "--force", str(tree), check=False)
     names = [options.only] if options.only else list(WORKLOADS)
     print(table(compare(base, here, names, options.rounds)))
 

@@ -5,6 +5,9 @@ A complete run compiles two trees and takes minutes: `make bench-compare BASE=..
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from tools import bench_compare as compare
@@ -48,3 +51,18 @@ def test_an_unknown_commit_is_named() -> None:
     """The error comes before anything is compiled."""
     with pytest.raises(SystemExit, match="must be a commit of this repository, got 'no-such'"):
         compare.checked_out("no-such")
+
+
+def test_a_commit_that_cannot_be_checked_out_has_the_reason_of_git(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here a file is in the way of the folder."""
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words in (["init", "--quiet"], [*author, "commit", "--quiet", "--allow-empty", "-m", "a"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True, timeout=200)
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(compare, "ROOT", tmp_path)
+    monkeypatch.setattr(compare, "FOLDER", tmp_path / "file")
+
+    with pytest.raises(SystemExit, match=r"(?s)bench-compare: git worktree add: .*base-tree"):
+        compare.checked_out("HEAD")
