@@ -944,6 +944,20 @@ def test_a_wrong_option(words: list[str], text: str, capsys: pytest.CaptureFixtu
     assert printed.out == ""
 
 
+@pytest.mark.parametrize("words", [["--seeds", "5"], ["--first", "9"]])
+def test_a_replay_takes_no_range_of_seeds(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program would ignore the range."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--world", "timer", "--seed", "3", *words])
+
+    assert ended.value.code == 2
+    printed = capsys.readouterr()
+    assert "error: --seed must be without --seeds and --first" in printed.err
+    assert printed.out == ""
+
+
 def test_the_program_is_interrupted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

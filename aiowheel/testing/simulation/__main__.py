@@ -92,6 +92,8 @@ def _parsed(arguments: Sequence[str] | None) -> Options:
         for name, value in vars(parser.parse_args(arguments)).items()
         if value is not None
     }
+    if "seed" in given and not given.keys().isdisjoint({"seeds", "first"}):
+        parser.error("--seed must be without --seeds and --first: it replays one run")
     return Options(**given)
 
 
