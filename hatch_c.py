@@ -5,35 +5,34 @@ collector, so that a million pending entries cost the collector nothing. mypyc 2
 two consequences: deallocators must not recurse along a chain of such objects, and the collector
 must still find the cycles that lead through them.
 
-The class `Names` lists the classes and fields on which the C code below relies. If the generated
-code lacks such a name, the build ends.
+`_NAMES` lists the classes and fields on which the C code below relies. If the generated code lacks
+such a name, the build ends.
 """
 
 import ast
 import re
 import sys
 from collections.abc import Generator
-from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Final
 
 GROUP = "aiowheel._core"  # mypyc's shared library becomes aiowheel/_core__mypyc.<abi>.so
 
 
-@dataclass(frozen=True)
-class Names:
-    """Classes and fields of the package by their Python names: `Class` or `Class.field`."""
-
-    node_next: str = "Node.next"
-    wheel_counts: str = "TimingWheel._counts"
-    wheel_finest: str = "TimingWheel._finest"
-    wheel_due: str = "TimingWheel._due"
-    wheel_overdue: str = "TimingWheel._overdue"
-    wheel_late: str = "TimingWheel._late"
-    counts_pending: str = "Counts.pending"
-    level_buckets: str = "Level.buckets"
-    level_coarser: str = "Level.coarser"
-    lists_by_key: str = "WatchLists.by_key"
-    lists_links: str = "WatchLists.links"
+# Classes and fields of the package, `Class.field`, by their placeholders in the C code.
+_NAMES: Final = {
+    "node_next": "Node.next",
+    "wheel_counts": "TimingWheel._counts",
+    "wheel_finest": "TimingWheel._finest",
+    "wheel_due": "TimingWheel._due",
+    "wheel_overdue": "TimingWheel._overdue",
+    "wheel_late": "TimingWheel._late",
+    "counts_pending": "Counts.pending",
+    "level_buckets": "Level.buckets",
+    "level_coarser": "Level.coarser",
+    "lists_by_key": "WatchLists.by_key",
+    "lists_links": "WatchLists.links",
+}
 
 
 def change(source: Path, docstrings: dict[str, str]) -> None:
@@ -51,10 +50,8 @@ def change(source: Path, docstrings: dict[str, str]) -> None:
         structs = Structs(source.with_suffix(".h").read_text())
         generated = postpone_deep_deallocations(generated, acyclic)
         generated = report_cycles_to_the_collector(generated, acyclic, structs)
-    source.write_text(generated)
-    replace_hot_functions(source)
-    correct_files(source)
-    add_docstrings(source, docstrings)
+    generated = correct_files(replace_hot_functions(generated))
+    source.write_text(add_docstrings(generated, docstrings))
 
 
 # --- deallocation ---------------------------------------------------------------------------------
@@ -244,10 +241,10 @@ def report_cycles_to_the_collector(
     generated = _add_to_traverse(generated, structs.struct("TimingWheel"), "aiowheel_visit_wheel")
     generated = _add_to_traverse(generated, structs.struct("WatchLists"), "aiowheel_visit_lists")
     text = _VISITORS
-    for entry in fields(Names):
-        class_name, _, field = str(entry.default).partition(".")
-        text = text.replace(f"@{entry.name}@", structs.field(class_name, field))
-        text = text.replace(f"@{entry.name.partition('_')[0]}@", structs.struct(class_name))
+    for name, place in _NAMES.items():
+        class_name, _, field = place.partition(".")
+        text = text.replace(f"@{name}@", structs.field(class_name, field))
+        text = text.replace(f"@{name.partition('_')[0]}@", structs.struct(class_name))
     return _insert_after_includes(generated, text)
 
 
@@ -408,20 +405,19 @@ def _with_fast_path(wrapper: re.Match[str]) -> str:
 # --- answers, files and docstrings ----------------------------------------------------------------
 
 
-def replace_hot_functions(source: Path) -> None:
+def replace_hot_functions(generated: str) -> str:
     """Replace a few functions on the hottest paths by C code.
 
     A call through the interpreter costs 20 to 30 ns, several times in every `call_later`. A call
     with an argument that has a default, which only tests make, still runs mypyc's code.
     """
-    generated = source.read_text()
     if "CPyDef__interpreter___monotonic_ns(" not in generated:
-        return
+        return generated
     for head, answer in _ANSWERS.items():
         if f"{head} {{\n" not in generated:
             sys.exit(f"hatch_c.py relies on {head}, but the generated code has no such function")
         generated = generated.replace(f"{head} {{\n", f"{head} {{\n    {answer}\n")
-    source.write_text(generated)
+    return generated
 
 
 _ANSWERS = {
@@ -479,19 +475,19 @@ _ANSWERS = {
 }
 
 
-def correct_files(source: Path) -> None:
+def correct_files(generated: str) -> str:
     """Make the modules in generated C carry the path of the file from which they were loaded.
 
     mypyc 2.4 derives `__file__` from the folder of the shared library and the full name of the
     module. It expects the library above the package, but this library lies inside.
     """
-    generated = source.read_text()
     patched = _LIBRARY_FILE.sub(r"\1file_above_package(\2)", generated)
     patched = _LIBRARY_FILE_ATTRIBUTE.sub(r"\1file_above_package(\2)", patched)
-    if patched != generated:
-        *_, last_include = _INCLUDE.finditer(patched)
-        end = last_include.end()
-        source.write_text(f"{patched[:end]}\n{_FILE_ABOVE_PACKAGE}{patched[end:]}")
+    if patched == generated:
+        return generated
+    *_, last_include = _INCLUDE.finditer(patched)
+    end = last_include.end()
+    return f"{patched[:end]}\n{_FILE_ABOVE_PACKAGE}{patched[end:]}"
 
 
 _INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
@@ -529,13 +525,13 @@ static PyObject *file_above_package(PyObject *library) {
 """
 
 
-def add_docstrings(source: Path, docstrings: dict[str, str]) -> None:
+def add_docstrings(generated: str, docstrings: dict[str, str]) -> str:
     """Add the docstrings of modules, classes, functions, methods and properties to generated C.
 
     mypyc 2.4 writes only signatures.
 
     Args:
-        source: The generated file.
+        generated: The text of a generated file.
         docstrings: By the name in C; see `docstrings_of`.
     """
 
@@ -556,10 +552,9 @@ def add_docstrings(source: Path, docstrings: dict[str, str]) -> None:
             f"    if ({value} == NULL) {{ PyErr_Clear(); {place['filler']} }}{place['rest']}"
         )
 
-    generated = source.read_text()
     for pattern in (_MODULE_DOC, _CLASS_DOC, _FUNCTION_DOC, _PROPERTY_DOC):
         generated = pattern.sub(with_docstring, generated)
-    source.write_text(_FILLER_DOC.sub(in_place_of_filler, generated))
+    return _FILLER_DOC.sub(in_place_of_filler, generated)
 
 
 _DOC = r"(?P<doc>NULL|\"(?:[^\"\\]|\\.)*\")"
