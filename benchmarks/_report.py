@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,6 +58,10 @@ class Report:
         """Add all rounds of one line of the program."""
         self.series.setdefault(line, []).extend(measured.values())
 
+    def leave_out(self, name: str, why: str) -> None:
+        """Add a line for something that cannot be measured."""
+        self.tables.append(Table(f"{name}: not measured, for {why}", ("",), ()))
+
     def as_json(self) -> str:
         """Return the whole run, with every round, as JSON."""
         content = {
@@ -90,6 +94,27 @@ class Report:
         if judged:
             for verdict in self.verdicts:
                 print(verdict)
+
+
+def median_rows(
+    measured: Mapping[str, Series], figures: Iterable[tuple[str, int]]
+) -> list[list[str]]:
+    """Return a row of medians for each side.
+
+    Args:
+        measured: The series by the name of the side.
+        figures: Names of figures, with numbers of decimals; one that a side lacks is left empty.
+    """
+    return [
+        [
+            name,
+            *(
+                f"{series.median(figure):,.{digits}f}" if figure in series.rounds[0] else ""
+                for figure, digits in figures
+            ),
+        ]
+        for name, series in measured.items()
+    ]
 
 
 def print_table(table: Table) -> None:

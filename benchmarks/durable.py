@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 
 from benchmarks._postgres import PostgresMissingError, postgres_server
-from benchmarks._report import Report, Table, Verdict
+from benchmarks._report import Report, Table, Verdict, median_rows
 from benchmarks._rounds import Series, alternate
 from benchmarks._side import Side
 
@@ -61,7 +61,7 @@ def run(plan: DurablePlan) -> Report:
             except PostgresMissingError as missing:
                 reason = str(missing)
         if reason:
-            report.tables.append(Table(f"PostgreSQL is left out: {reason}", ("",), ()))
+            report.leave_out("PostgreSQL", reason)
         measured = alternate(_sides(plan, addresses), plan.rounds)
     report.add("durable", measured)
     report.tables += [_table(plan, measured), _raw_table(measured)]
@@ -111,31 +111,14 @@ def _table(plan: DurablePlan, measured: Mapping[str, Series]) -> Table:
         "gap ms": ("gap_ms", 1),
         "grown MB": ("grown_mb", 1),
     }
-    rows = [
-        [
-            name,
-            *(
-                f"{series.median(figure):,.{digits}f}" if figure in series.rounds[0] else ""
-                for figure, digits in figures.values()
-            ),
-        ]
-        for name, series in measured.items()
-        if not name.endswith(" raw")
-    ]
+    shown = {name: series for name, series in measured.items() if not name.endswith(" raw")}
     title = f"{plan.pending:,} timers pending, payloads of 100 bytes (medians of {plan.rounds})"
-    return Table(title, ("", *figures), rows)
+    return Table(title, ("", *figures), median_rows(shown, figures.values()))
 
 
 def _raw_table(measured: Mapping[str, Series]) -> Table:
-    rows = [
-        [
-            name,
-            f"{series.median('commits_of_1'):,.0f}",
-            f"{series.median('commits_of_1000'):,.0f}",
-        ]
-        for name, series in measured.items()
-        if name.endswith(" raw")
-    ]
+    raw = {name: series for name, series in measured.items() if name.endswith(" raw")}
+    rows = median_rows(raw, [("commits_of_1", 0), ("commits_of_1000", 0)])
     title = "The databases alone, with as many rows, rows a second"
     return Table(title, ("", "commits of 1", "of 1,000"), rows)
 

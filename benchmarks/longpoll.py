@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 from benchmarks._descriptors import connections_allowed
 from benchmarks._loops import loops_here
-from benchmarks._report import Report, Table, Verdict
+from benchmarks._report import Report, Table, Verdict, median_rows
 from benchmarks._rounds import Series, alternate
 from benchmarks._side import Side
 from benchmarks.baselines.long_polls import DESIGNS
@@ -104,11 +104,7 @@ def _latency(plan: LongPollPlan, clients: int, rate: int, measured: Mapping[str,
         f"{rate:,} events a second, each for {each:g} of {clients:,} clients "
         f"(from publishing to the answer; medians of {plan.rounds})"
     )
-    rows = [
-        [name, *(f"{series.median(figure):,.{digits}f}" for figure, digits in figures.values())]
-        for name, series in measured.items()
-    ]
-    return Table(title, ("", *figures), rows)
+    return Table(title, ("", *figures), median_rows(measured, figures.values()))
 
 
 def _judge_memory(report: Report, measured: Mapping[str, Series]) -> None:

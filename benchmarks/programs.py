@@ -103,13 +103,13 @@ def run(plan: ProgramsPlan) -> Report:
             continue
         absent = [module for module in program.modules if not find_spec(module)]
         if absent:
-            _leave_out(report, name, f"{absent[0]} is not installed")
+            report.leave_out(name, f"{absent[0]} is not installed")
             continue
         with ExitStack() as stack:
             try:
                 where = {key: stack.enter_context(server()) for key, server in _servers(name)}
             except (PostgresMissingError, RedisMissingError) as missing:
-                _leave_out(report, name, str(missing))
+                report.leave_out(name, str(missing))
                 continue
             costs |= _measure(report, plan, name, where)
     judge(report, costs)
@@ -205,7 +205,3 @@ def judge(report: Report, costs: Mapping[tuple[str, int], float]) -> None:
         faster = sum(cost <= FASTER for cost in at_size.values())
         what = f"programs at least 10 % faster than on uvloop, {standing:,} other timers pending"
         report.verdicts.append(Verdict(what, faster, FASTER_PROGRAMS, at_least=True))
-
-
-def _leave_out(report: Report, program: str, why: str) -> None:
-    report.tables.append(Table(f"{program}: not measured, for {why}", ("",), ()))

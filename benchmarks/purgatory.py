@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 from aiowheel._build import accelerated
 from benchmarks._loops import loops_here
-from benchmarks._report import Report, Table, Verdict
+from benchmarks._report import Report, Table, Verdict, median_rows
 from benchmarks._rounds import Series, alternate
 from benchmarks._side import Side
 
@@ -109,16 +109,12 @@ def _table(plan: LoadPlan, case: str, rate: int, measured: Mapping[str, Series])
         "% expired": ("expired_percent", 2),
         "% expected": ("expected_percent", 2),
     }
-    rows = [
-        [name, *(f"{series.median(figure):,.{digits}f}" for figure, digits in figures.values())]
-        for name, series in measured.items()
-    ]
     model = next(iter(measured.values())).median("model_percent")
     title = (
         f"{rate:,} a second, p50 {p50 * 1e3:g} ms, p75 {p75 * 1e3:g} ms, by {plan.completion}, "
         f"keys {plan.keys} (model: {model:.2f} % expire; medians of {plan.rounds})"
     )
-    return Table(title, ("", *figures), rows)
+    return Table(title, ("", *figures), median_rows(measured, figures.values()))
 
 
 def judge(report: Report, case: str, rate: int, ours: Series) -> None:

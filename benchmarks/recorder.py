@@ -12,8 +12,6 @@ prints the use of memory during the run.
 
 import argparse
 import asyncio
-import json
-import platform
 import statistics
 import tempfile
 import time
@@ -24,6 +22,7 @@ from pathlib import Path
 from aiowheel import DelayedOperation, Purgatory, Timer, build_info
 from aiowheel.trace import RecorderStatistics, TraceRecorder, read_trace_pandas
 from benchmarks._memory import resident_bytes
+from benchmarks._named_figures import add_json_option, publish_figures
 
 WAITING = 1_000  # operations that are pending at the same time in a round
 PERCENTS = (10, 25, 50, 75, 100)  # of the long run, after which memory is measured
@@ -147,29 +146,29 @@ def compare(bare: Sequence[Round], recorded: Sequence[Round], operations: int) -
     }
 
 
+def figures_of(operations: int, rounds: int, long: int) -> dict[str, object]:
+    """Measure the rounds and the long run."""
+    bare, recorded = measure(operations, rounds)
+    return {
+        "build": "compiled" if build_info().accelerated else "pure",
+        "operations": operations,
+        "rounds": rounds,
+        **compare(bare, recorded, operations),
+        **check_long(long),
+    }
+
+
 def main() -> None:
     """Measure, print a table, and write JSON if requested."""
     parser = argparse.ArgumentParser(description="Measure what recording costs.")
     parser.add_argument("--operations", type=int, default=400_000, help="per round")
     parser.add_argument("--rounds", type=int, default=5, help="with and without, each")
     parser.add_argument("--long", type=int, default=1_000_000, help="operations of the long run")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    add_json_option(parser)
     arguments = parser.parse_args()
-
-    bare, recorded = measure(arguments.operations, arguments.rounds)
-    long_run = check_long(arguments.long)
-    figures = {
-        "python": platform.python_version(),
-        "build": "compiled" if build_info().accelerated else "pure",
-        "operations": arguments.operations,
-        "rounds": arguments.rounds,
-        **compare(bare, recorded, arguments.operations),
-        **long_run,
-    }
-    for name, value in figures.items():
-        print(f"{name:<26} {value}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    publish_figures(
+        lambda: figures_of(arguments.operations, arguments.rounds, arguments.long), arguments.json
+    )
 
 
 if __name__ == "__main__":

@@ -82,13 +82,13 @@ def run(plan: SharedPlan) -> Report:
         if plan.only not in {"", store}:
             continue
         if not find_spec(_MODULES[store]):
-            _leave_out(report, store, f"{_MODULES[store]} is not installed")
+            report.leave_out(store, f"{_MODULES[store]} is not installed")
             continue
         try:
             with _address_of(store) as address:
                 measured = alternate(_sides(plan, store, address), plan.rounds)
         except (PostgresMissingError, RedisMissingError) as missing:
-            _leave_out(report, store, str(missing))
+            report.leave_out(store, str(missing))
             continue
         report.add(store, measured)
         report.tables.append(_table(plan, store, measured))
@@ -267,7 +267,3 @@ def judge_beside(report: Report, store: str, measured: Mapping[str, Series], rat
     cpu = measured[f"{rate} a second"].times(theirs, "wake_cpu_us")
     what = f"{store}: CPU a wake at {rate:,} a second, in broadcaster's"
     report.verdicts.append(Verdict(what, cpu, WAKE_CPU))
-
-
-def _leave_out(report: Report, store: str, why: str) -> None:
-    report.tables.append(Table(f"{store}: not measured, for {why}", ("",), ()))

@@ -13,10 +13,7 @@ seconds of the process and its JVM, and the ratios of the job to the bare query.
 """
 
 import argparse
-import json
 import math
-import os
-import platform
 import statistics
 import tempfile
 import time
@@ -35,6 +32,7 @@ from aiowheel.jobs.idle.batch import find_idle, tasks_for
 from aiowheel.jobs.idle.parquet_touches import ParquetTouches
 from aiowheel.jobs.spark.session import open_session
 from aiowheel.readers import Inputs, TimedRows, TimeFormat, Unit, time_parser
+from benchmarks._named_figures import add_json_option, publish_figures
 
 CONNECTIONS = 100_000
 MEAN_GAP_US = 10_000_000
@@ -146,34 +144,25 @@ def compare(spark: SparkSession, table: Path, share: float, rounds: int) -> dict
     return figures | {"ratio_promised": PROMISE}
 
 
-def main() -> None:
-    """Measure, print a table, and write JSON if requested."""
-    parser = argparse.ArgumentParser(description="Measure batch idle beside its bare query.")
-    parser.add_argument("--rows", type=int, default=20_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    arguments = parser.parse_args()
-    figures: dict[str, object] = {
-        "python": platform.python_version(),
-        "cores": os.cpu_count(),
-        "load_before": round(os.getloadavg()[0], 2),
-    }
+def measure(rows: int, rounds: int) -> dict[str, object]:
+    """Create the table, and compare for both timeouts."""
     with (
         tempfile.TemporaryDirectory(prefix="aiowheel-bench-") as name,
         open_session("bench idle") as spark,
     ):
         table = Path(name, "packets")
-        make_packets(spark, arguments.rows, table)
-        for share in SHARES:
-            figures[f"share {share}"] = compare(spark, table, share, arguments.rounds)
-    figures["load_after"] = round(os.getloadavg()[0], 2)
-    for name, value in figures.items():
-        print(name if isinstance(value, dict) else f"{name:<22} {value}")
-        if isinstance(value, dict):
-            for what, figure in value.items():
-                print(f"  {what:<20} {figure}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        make_packets(spark, rows, table)
+        return {f"share {share}": compare(spark, table, share, rounds) for share in SHARES}
+
+
+def main() -> None:
+    """Measure, print a table, and write JSON if requested."""
+    parser = argparse.ArgumentParser(description="Measure batch idle beside its bare query.")
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    add_json_option(parser)
+    arguments = parser.parse_args()
+    publish_figures(lambda: measure(arguments.rows, arguments.rounds), arguments.json)
 
 
 if __name__ == "__main__":

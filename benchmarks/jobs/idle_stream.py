@@ -11,9 +11,7 @@ first micro-batch, in which Java warms up, separately, and compares the result w
 
 import argparse
 import contextlib
-import json
 import os
-import platform
 import tempfile
 import time
 from pathlib import Path
@@ -31,6 +29,7 @@ from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.session import open_session
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
 from aiowheel.readers import LATEST_TIME, TimeFormat, Unit
+from benchmarks._named_figures import add_json_option, publish_figures
 
 CORES = 2
 CONNECTIONS = 20_000
@@ -125,18 +124,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the rate of streaming idle detection.")
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--files", type=int, default=8)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    add_json_option(parser)
     arguments = parser.parse_args()
-    figures = {
-        "python": platform.python_version(),
-        "load_before": round(os.getloadavg()[0], 2),
-        **measure(arguments.rows, arguments.files),
-        "load_after": round(os.getloadavg()[0], 2),
-    }
-    for name, value in figures.items():
-        print(f"{name:<25} {value}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    publish_figures(lambda: measure(arguments.rows, arguments.files), arguments.json)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,6 @@ times and their ratio; both must have completed the same operations at the same 
 """
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import tempfile
 import time
@@ -27,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from aiowheel.jobs.operations.batch import run_purgatory
 from aiowheel.jobs.spark.session import open_session
 from aiowheel.rules import COMPLETED
+from benchmarks._named_figures import add_json_option, publish_figures
 
 KEYS = 100_000
 EVENTS_AN_OPERATION = 3
@@ -153,19 +151,12 @@ def main() -> None:
     parser.add_argument("--operations", type=int, default=4_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--skewed", action="store_true", help="most events on few keys")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    add_json_option(parser)
     arguments = parser.parse_args()
-    figures = {
-        "python": platform.python_version(),
-        "cores": os.cpu_count(),
-        "load_before": round(os.getloadavg()[0], 2),
-        **measure(arguments.operations, arguments.rounds, skewed=arguments.skewed),
-        "load_after": round(os.getloadavg()[0], 2),
-    }
-    for name, value in figures.items():
-        print(f"{name:<22} {value}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    publish_figures(
+        lambda: measure(arguments.operations, arguments.rounds, skewed=arguments.skewed),
+        arguments.json,
+    )
 
 
 if __name__ == "__main__":

@@ -16,9 +16,7 @@ time are more reliable: the CPU time of this process, of Java and of the Python 
 """
 
 import argparse
-import json
 import os
-import platform
 import random
 import statistics
 import tempfile
@@ -37,6 +35,7 @@ from aiowheel.jobs.spark.session import open_session
 from aiowheel.jobs.spark.stream_run import Phase, StreamRun, Until
 from aiowheel.readers import Unit
 from aiowheel.rules import NEVER, Ending, Event, Operation
+from benchmarks._named_figures import add_json_option, publish_figures
 
 CORES = 2
 SHARDS = 16
@@ -198,18 +197,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the rate of the streaming purgatory.")
     parser.add_argument("--rows", type=int, default=600_000)
     parser.add_argument("--files", type=int, default=6)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    add_json_option(parser)
     arguments = parser.parse_args()
-    figures = {
-        "python": platform.python_version(),
-        "load_before": round(os.getloadavg()[0], 2),
-        **measure(arguments.rows, arguments.files),
-        "load_after": round(os.getloadavg()[0], 2),
-    }
-    for name, value in figures.items():
-        print(f"{name:<25} {value}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    publish_figures(lambda: measure(arguments.rows, arguments.files), arguments.json)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from benchmarks._quantile import quantile
 from benchmarks._side import Figures
 from benchmarks.workloads.durable import FAR, PAYLOAD, SLOWLY, crowd_of, rate_of
-from benchmarks.workloads.firing import quantile
 
 _BATCH = 100  # jobs that PGQueuer fetches and acknowledges together
 _BULK = 1000  # jobs of one bulk call

@@ -6,15 +6,11 @@ from array import array
 from collections.abc import AsyncGenerator
 from time import monotonic, perf_counter, process_time_ns, thread_time
 
+from benchmarks._quantile import quantile
 from benchmarks._side import Figures
 from benchmarks.workloads.timers import open_timers
 
 _MILLISECONDS = 1e3
-
-
-def quantile(ordered: "array[float] | list[float]", q: float) -> float:
-    """Return the value that a share *q* of the *ordered* values does not exceed."""
-    return ordered[min(int(q * len(ordered)), len(ordered) - 1)]
 
 
 async def lateness(api: str, per_second: int, seconds: float) -> AsyncGenerator[Figures, None]:

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import cast
 
 from benchmarks._loops import loops_here, run_on
-from benchmarks.workloads.firing import quantile
+from benchmarks._quantile import quantile
 
 _MILLISECONDS = 1e3
 REQUEST = b"GET / HTTP/1.1\r\nHost: bench\r\nAccept: */*\r\n\r\n"

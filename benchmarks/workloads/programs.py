@@ -15,8 +15,8 @@ from typing import Any
 
 from benchmarks._clients import Clients, run_clients
 from benchmarks._descriptors import connections_allowed
+from benchmarks._quantile import quantile
 from benchmarks._side import Figures
-from benchmarks.workloads.firing import quantile
 from benchmarks.workloads.http_clients import HttpTask
 from benchmarks.workloads.server_counts import BACKLOG
 from benchmarks.workloads.websocket_clients import WebsocketTask

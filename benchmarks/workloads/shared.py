@@ -11,8 +11,8 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks._clients import Clients, run_clients
+from benchmarks._quantile import quantile
 from benchmarks._side import Figures
-from benchmarks.workloads.firing import quantile
 from benchmarks.workloads.shared_process import Part
 
 _RAW_WRITES = 5_000

@@ -20,7 +20,7 @@ from aiowheel.shared import (
     SqliteCounters,
 )
 from benchmarks._loops import loops_here, run_on
-from benchmarks.workloads.firing import quantile
+from benchmarks._quantile import quantile
 
 STORES: Mapping[str, Callable[[str], CounterStore]] = {
     "sqlite": SqliteCounters,

@@ -15,7 +15,7 @@ from typing import cast
 
 from benchmarks._descriptors import connections_allowed
 from benchmarks._loops import loops_here, run_on
-from benchmarks.workloads.firing import quantile
+from benchmarks._quantile import quantile
 
 _MILLISECONDS = 1e3
 _AT_ONCE = 100  # concurrent handshakes

@@ -10,6 +10,7 @@ from aiowheel._build import accelerated
 from aiowheel.cli import run
 from benchmarks import durable, loop, purgatory, purgatory_micro, timer, wheel
 from benchmarks._loops import loops_here, other_loops
+from benchmarks._named_figures import publish_figures
 
 pytestmark = [pytest.mark.one_build, pytest.mark.slow]
 BUILDS = ["aiowheel", "aiowheel pure"] if accelerated() else ["aiowheel"]
@@ -170,3 +171,16 @@ def test_durable_timers_need_a_pending_timer(
     assert run(["bench", "durable", "--quick", "--pending", "0"]) == 2
     assert plans == []
     assert "'--pending': Input should be greater than or equal to 1" in capsys.readouterr().err
+
+
+def test_named_figures_are_printed_and_written(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Machine and load come with the measured figures; a mapping is a section."""
+    publish_figures(lambda: {"rows": 7, "part": {"seconds": 0.5}}, results / "figures.json")
+
+    written = json.loads((results / "figures.json").read_bytes())
+    assert list(written) == ["python", "cores", "load_before", "rows", "part", "load_after"]
+    assert written["part"] == {"seconds": 0.5}
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[3:6] == [["rows", "7"], ["part"], ["seconds", "0.5"]]
