@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -25,6 +25,10 @@ Loops = Annotated[
         "--side", metavar="MODULE:FACTORY", help="Measure this event loop too; may be repeated."
     ),
 ]
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+P = TypeVar("P", bound="DataclassInstance")
 
 bench: typer.Typer = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
@@ -92,7 +96,7 @@ def wheel(
     from benchmarks.wheel import QUICK, WheelPlan, run
 
     plan = QUICK if quick else WheelPlan()
-    publish(run(replace(plan, rounds=rounds or plan.rounds)), out, as_json=json, judged=not quick)
+    publish(run(_changed(plan, rounds=rounds)), out, as_json=json, judged=not quick)
 
 
 @bench.command(short_help="Compare the running timer with asyncio and uvloop.")
@@ -123,7 +127,7 @@ def timer(
     _check_only(only, LINES)
     plan = QUICK if quick else TimerPlan()
     sides = tuple(map(checked_side, dict.fromkeys(side or ())))
-    plan = replace(plan, rounds=rounds or plan.rounds, only=only, sides=sides)
+    plan = _changed(plan, rounds=rounds, only=only, sides=sides)
     publish(run(plan), out, as_json=json, judged=not quick)
 
 
@@ -153,7 +157,7 @@ def loop(
     _check_only(only, LINES)
     plan = QUICK if quick else LoopPlan()
     sides = tuple(map(checked_side, dict.fromkeys(side or ())))
-    plan = replace(plan, rounds=rounds or plan.rounds, only=only, sides=sides)
+    plan = _changed(plan, rounds=rounds, only=only, sides=sides)
     publish(run(plan), out, as_json=json, judged=not quick)
 
 
@@ -203,22 +207,20 @@ def purgatory(
 
     if micro:
         small = purgatory_micro.QUICK if quick else purgatory_micro.MicroPlan()
-        rounds = rounds or small.rounds
-        publish(
-            purgatory_micro.run(replace(small, rounds=rounds)), out, as_json=json, judged=not quick
-        )
+        report = purgatory_micro.run(_changed(small, rounds=rounds))
+        publish(report, out, as_json=json, judged=not quick)
         return
     _check_names("--case", case, load.CASES)
     _check_names("--side", side, load.DESIGNS)
     plan = load.QUICK if quick else load.LoadPlan()
-    plan = replace(
+    plan = _changed(
         plan,
-        requests=requests or plan.requests,
-        seconds=plan.seconds if seconds is None else seconds,
-        rates=tuple(rate or plan.rates),
-        cases=tuple(case or plan.cases),
+        requests=requests,
+        seconds=seconds,
+        rates=tuple(rate) if rate else None,
+        cases=tuple(case) if case else None,
         sides=tuple(side or ()),
-        rounds=rounds or plan.rounds,
+        rounds=rounds,
         keys=keys,
         completion="force" if force else "check",
     )
@@ -262,12 +264,7 @@ def idle(
     from benchmarks.idle import QUICK, IdlePlan, run
 
     plan = QUICK if quick else IdlePlan()
-    plan = replace(
-        plan,
-        silent=connections or plan.silent,
-        talking=connections or plan.talking,
-        rounds=rounds or plan.rounds,
-    )
+    plan = _changed(plan, silent=connections, talking=connections, rounds=rounds)
     publish(run(plan), out, as_json=json, judged=not quick)
 
 
@@ -300,14 +297,8 @@ def longpoll(
     from benchmarks.longpoll import QUICK, LongPollPlan, run
 
     plan = QUICK if quick else LongPollPlan()
-    plan = replace(
-        plan,
-        clients=clients or plan.clients,
-        topics=topics or plan.topics,
-        keys=keys,
-        rates=tuple(sorted(rate or plan.rates)),
-        rounds=rounds or plan.rounds,
-    )
+    rates = tuple(sorted(rate)) if rate else None
+    plan = _changed(plan, clients=clients, topics=topics, keys=keys, rates=rates, rounds=rounds)
     if plan.keys > plan.topics:
         raise BadInputError(f"--keys must be at most --topics {plan.topics}, got {plan.keys}")
     fewest = int(plan.rates[0] * plan.seconds)
@@ -346,12 +337,7 @@ def programs(
 
     _check_only(only, PROGRAMS)
     plan = QUICK if quick else ProgramsPlan()
-    plan = replace(
-        plan,
-        only=only,
-        connections=connections or plan.connections,
-        rounds=rounds or plan.rounds,
-    )
+    plan = _changed(plan, only=only, connections=connections, rounds=rounds)
     publish(run(plan), out, as_json=json, judged=not quick)
 
 
@@ -387,15 +373,15 @@ def shared(
 
     _check_only(only, STORES)
     plan = QUICK if quick else SharedPlan()
-    plan = replace(
+    plan = _changed(
         plan,
         only=only,
-        workers=workers or plan.workers,
-        waits=waits or plan.waits,
-        seconds=seconds or plan.seconds,
-        rates=tuple(sorted(rate or plan.rates)),
-        keys=keys or plan.keys,
-        rounds=rounds or plan.rounds,
+        workers=workers,
+        waits=waits,
+        seconds=seconds,
+        rates=tuple(sorted(rate)) if rate else None,
+        keys=keys,
+        rounds=rounds,
     )
     publish(run(plan), out, as_json=json, judged=not quick)
 
@@ -423,12 +409,15 @@ def durable(
     from benchmarks.durable import QUICK, DurablePlan, run
 
     plan = QUICK if quick else DurablePlan()
-    plan = replace(
-        plan,
-        pending=pending or plan.pending,
-        rounds=rounds or plan.rounds,
+    publish(
+        run(_changed(plan, pending=pending, rounds=rounds)), out, as_json=json, judged=not quick
     )
-    publish(run(plan), out, as_json=json, judged=not quick)
+
+
+def _changed(plan: P, **given: object) -> P:
+    """Return *plan* with the given fields; an option that was not given is None."""
+    changes = {name: value for name, value in given.items() if value is not None}
+    return replace(plan, **changes)
 
 
 def _check_only(only: str, known: Collection[str]) -> None:
