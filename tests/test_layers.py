@@ -37,6 +37,7 @@ RANK = {
     "_asyncpg": 4,
     "_background": 4,
     "_bells": 4,
+    "_open_files": 4,
     "_outputs": 4,
     "_postgres_transaction": 4,
     "_siblings": 4,

@@ -18,10 +18,10 @@ from zipfile import is_zipfile
 
 import typer
 
+from aiowheel._open_files import allow_open_files
 from aiowheel._outputs import drop_standard_output
 from aiowheel._signals import handled_by
 from aiowheel.cli._duration import duration
-from aiowheel.cli._open_files import allow_open_files
 from aiowheel.cli._options import number, path_of, refuse
 from aiowheel.errors import AiowheelError, BadInputError
 

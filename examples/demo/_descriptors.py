@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiowheel.cli._open_files import allow_open_files
+from aiowheel._open_files import allow_open_files
 
 _PER_CLIENT = 2  # both ends of a connection are in this process
 _OTHERS = 200  # descriptors for files, event loops and Spark

@@ -14,6 +14,7 @@ import pytest
 from aiowheel.cli import run
 from aiowheel.testing import VirtualClock
 from benchmarks import idle, longpoll
+from benchmarks._descriptors import connections_allowed
 from benchmarks.baselines import long_polls
 from benchmarks.workloads.server_counts import ServerCounts
 from benchmarks.workloads.silence import DESIGNS
@@ -169,3 +170,17 @@ def test_fewer_clients_than_topics_is_an_error(capsys: pytest.CaptureFixture[str
     assert run(["bench", "longpoll", "--quick", "--clients", "1"]) == 2
 
     assert "--clients must be at least --topics 20, got 1" in capsys.readouterr().err
+
+
+@pytest.mark.posix
+def test_a_hard_limit_of_open_files_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process without privileges could not raise it again."""
+    import resource
+
+    raised: list[tuple[int, int]] = []
+    unlimited = resource.RLIM_INFINITY
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1_024, unlimited))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
+
+    assert connections_allowed() == 1_000_000 - 150
+    assert raised == [(1_000_000, unlimited)]

@@ -1,4 +1,4 @@
-"""The limit of open files of this process. Rank 5."""
+"""The limit of open files of this process. Rank 4."""
 
 import sys
 
