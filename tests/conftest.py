@@ -257,7 +257,8 @@ def real_sleeps(
         return events
 
     def sleep_and_record(seconds: float) -> None:
-        if "/tests/" in sys._getframe(1).f_code.co_filename:  # the standard library may poll
+        # The standard library may poll.
+        if f"{os.sep}tests{os.sep}" in sys._getframe(1).f_code.co_filename:
             sleeps.append(seconds)
         sleep(seconds)
 

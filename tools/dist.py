@@ -114,7 +114,8 @@ class Release:
             folder.mkdir(parents=True)
         builders = {version: self._builder(version) for version in self.pythons}
         first = next(iter(builders.values()))
-        sdist, lines = self._sdist(first)
+        lines = [self._sdist(first)]
+        sdist = lines[0].path
         sources = [unpacked(sdist, self.work / name) for name in ("first", "the-second-one")]
         lines.append(self._wheel(list(builders.values()), sources, compiled=False))
         lines += [
@@ -137,15 +138,14 @@ class Release:
         run([python, "-m", "pip", "install", "--quiet", *groups], ROOT)
         return python
 
-    def _sdist(self, python: Path) -> tuple[Path, list[Line]]:
+    def _sdist(self, python: Path) -> Line:
         """Build the sdist from the checkout, and again from the unpacked sdist."""
         say("sdist")
         made = built(python, ROOT, self.work / "sdist", "--sdist")
         again = built(
             python, unpacked(made, self.work / "sdist-source"), self.work / "2", "--sdist"
         )
-        line = Line(Path(shutil.copy2(made, self.out)), compared(made, again))
-        return line.path, [line]
+        return Line(Path(shutil.copy2(made, self.out)), compared(made, again))
 
     def _wheel(self, pythons: Sequence[Path], sources: Sequence[Path], *, compiled: bool) -> Line:
         """Build one wheel from each of two copies of the sources, and compare them.
