@@ -8,8 +8,8 @@ from aiowheel.errors import MissingExtraError
 from benchmarks._rounds import Series
 
 CHARTS = {
-    "throughput": ("achieved", "requests a second, achieved"),
-    "cpu": ("cpu_us", "CPU microseconds a request"),
+    "throughput": ("achieved", "requests per second, achieved"),
+    "cpu": ("cpu_us", "CPU microseconds per request"),
     "gc": ("gc_percent", "% of the CPU time in the cyclic collector"),
 }
 
@@ -37,7 +37,7 @@ def draw(lines: Mapping[str, Sequence[Series]], beside: Path) -> list[Path]:
             for name, points in _curves(lines, case, figure).items():
                 panel.plot([x for x, _ in points], [y for _, y in points], "o-", label=name)
             panel.set(
-                title=f"{case}-timeout case", xlabel="requests a second, target", ylabel=label
+                title=f"{case}-timeout case", xlabel="requests per second, target", ylabel=label
             )
             panel.set_xscale("log")
             if figure == "achieved":

@@ -60,7 +60,7 @@ def fire_line(pending: int, operations: int) -> Line:
     firings = max(pending * 2, min(pending * each, operations), least)
     return Line(
         "fire",
-        f"{pending:,} pending that all fire and re-arm (CPU ns a firing, loop included)",
+        f"{pending:,} pending that all fire and re-arm (CPU ns per firing, loop included)",
         "firing:fire_all",
         {"pending": pending, "operations": firings},
         {"arm and fire": "fire"},

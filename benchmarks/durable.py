@@ -12,7 +12,7 @@ from benchmarks._side import Side
 
 WHEEL = "wheel alone"
 #: Bounds as shares of the raw store's rate: single-row commits with 100 tasks and with one task,
-#: and thousand-row commits with 1,000 tasks. The following bound is lateness at 1,000 a second,
+#: and thousand-row commits with 1,000 tasks. The following bound is lateness at 1,000 per second,
 #: times the wheel's.
 BOUNDS = {"SQLite": (15.0, 0.5, 0.3), "PostgreSQL": (15.0, 0.4, 0.6)}
 LATER = 4.0
@@ -119,7 +119,7 @@ def _table(plan: DurablePlan, measured: Mapping[str, Series]) -> Table:
 def _raw_table(measured: Mapping[str, Series]) -> Table:
     raw = {name: series for name, series in measured.items() if name.endswith(" raw")}
     rows = median_rows(raw, [("commits_of_1", 0), ("commits_of_1000", 0)])
-    title = "The databases alone, with as many rows, rows a second"
+    title = "The databases alone, with as many rows, rows per second"
     return Table(title, ("", "commits of 1", "of 1,000"), rows)
 
 
@@ -163,7 +163,7 @@ def judge(report: Report, name: str, measured: Mapping[str, Series]) -> None:
             ours.median("grown_mb"),
             GROWN_MB,
         ),
-        Verdict(f"{name}: bytes a timer", ours.median("bytes"), BYTES[name]),
+        Verdict(f"{name}: bytes per timer", ours.median("bytes"), BYTES[name]),
     ]
 
 

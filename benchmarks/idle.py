@@ -94,8 +94,8 @@ def _table(
     plan: IdlePlan, silent: int, talking: int, loop: str, measured: Mapping[str, Series]
 ) -> Table:
     title = (
-        f"{loop}: {silent:,} silent and {talking:,} talking connections, {plan.rate:,} messages a "
-        f"second (CPU ms for 10,000 messages, medians of {plan.rounds})"
+        f"{loop}: {silent:,} silent and {talking:,} talking connections, {plan.rate:,} messages "
+        f"per second (CPU ms for 10,000 messages, medians of {plan.rounds})"
     )
     if (silent, talking) != (plan.silent, plan.talking):
         title += f"; {plan.silent:,} and {plan.talking:,} were wanted, more than a process may open"

@@ -72,7 +72,7 @@ def _side(name: str, plan: LongPollPlan, clients: int, rate: int) -> Side:
 
 
 def _memory(plan: LongPollPlan, clients: int, measured: Mapping[str, Series]) -> Table:
-    title = f"{clients:,} clients that wait, {plan.keys} topic(s) each (resident bytes a client)"
+    title = f"{clients:,} clients that wait, {plan.keys} topic(s) each (resident bytes per client)"
     if clients < plan.clients:
         title += f"; {plan.clients:,} were wanted, more than a process may open"
     rows = [
@@ -94,14 +94,14 @@ def _latency(plan: LongPollPlan, clients: int, rate: int, measured: Mapping[str,
         "p99 ms": ("p99_ms", 1),
         "max ms": ("max_ms", 1),
         "% in time": ("in_time_percent", 1),
-        "CPU us an answer": ("cpu_us", 1),
+        "CPU us per answer": ("cpu_us", 1),
         "% of a core": ("busy_percent", 0),
         "lost": ("lost", 0),
         "twice": ("twice", 0),
     }
     each = clients * plan.keys / plan.topics
     title = (
-        f"{rate:,} events a second, each for {each:g} of {clients:,} clients "
+        f"{rate:,} events per second, each for {each:g} of {clients:,} clients "
         f"(from publishing to the answer; medians of {plan.rounds})"
     )
     return Table(title, ("", *figures), median_rows(measured, figures.values()))
@@ -126,12 +126,12 @@ def _judge_answers(report: Report) -> None:
 def _judge_latency(report: Report, best: tuple[int, Mapping[str, Series]] | None) -> None:
     rate = best[0] if best else 0
     lowest = min(int(line) for line in report.series)
-    what = "events a second that all keep up with"
+    what = "events per second that all keep up with"
     report.verdicts.append(Verdict(what, rate, lowest, at_least=True))
     if best is None:
         return
     ours = best[1][OURS].median("p99_ms")
     for name in (EVENTS, CONDITIONS):
-        what = f"p99 of {name} as a multiple of ours at {rate:,} events a second"
+        what = f"p99 of {name} as a multiple of ours at {rate:,} events per second"
         ratio = best[1][name].median("p99_ms") / ours
         report.verdicts.append(Verdict(what, ratio, 2, at_least=True))

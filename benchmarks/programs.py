@@ -186,7 +186,7 @@ def _table(title: str, measured: Mapping[str, Series]) -> Table:
             bare = without.median("cpu_us")
             row += [f"{bare:,.1f}", f"{cost - bare:,.1f}"]
         rows.append(row)
-    columns = ["", "a second", "p99 ms", "CPU us each", "without timeouts", "timeouts"]
+    columns = ["", "per second", "p99 ms", "CPU us each", "without timeouts", "timeouts"]
     return Table(title, columns[: len(rows[0])], rows)
 
 
@@ -198,7 +198,7 @@ def judge(report: Report, costs: Mapping[tuple[str, int], float]) -> None:
         costs: The multiple, by program and number of other pending timers.
     """
     for (name, standing), cost in costs.items():
-        what = f"{name}: CPU a request, times uvloop's, {standing:,} other timers pending"
+        what = f"{name}: CPU per request, times uvloop's, {standing:,} other timers pending"
         report.verdicts.append(Verdict(what, cost, SLOWER))
     for standing in sorted({standing for _, standing in costs}):
         at_size = {name: cost for (name, size), cost in costs.items() if size in {0, standing}}

@@ -11,11 +11,11 @@ from benchmarks._side import Side
 
 CASES = {"low": (0.020, 0.060), "high": (0.200, 0.400)}  # p50 and p75 of the completion times, s
 SATURATED = 0.97  # of the target rate; a side below it did not keep up
-#: Bounds in the high-timeout case at 300,000 a second, beyond the capacity of one core: the
+#: Bounds in the high-timeout case at 300,000 per second, beyond the capacity of one core: the
 #: percentage that expires although requests take all of the CPU time, and the requests accepted per
 #: second. The second bound is what aiowheel reached when its timers got no CPU time.
 OVERLOAD_RATE, OVERLOAD_EXPIRED, OVERLOAD_ACHIEVED = 300_000, 40.0, 213_000.0
-MODEL_POINTS = 1.0  # largest difference from the model's share that expires, at 200,000 a second
+MODEL_POINTS = 1.0  # largest difference from the model's share that expires, at 200,000 per second
 DESIGNS: dict[str, Mapping[str, object]] = {
     "aiowheel": {"design": "aiowheel"},
     "aiowheel, size 20": {"design": "aiowheel", "wheel_size": 20},
@@ -111,7 +111,7 @@ def _table(plan: LoadPlan, case: str, rate: int, measured: Mapping[str, Series])
     }
     model = next(iter(measured.values())).median("model_percent")
     title = (
-        f"{rate:,} a second, p50 {p50 * 1e3:g} ms, p75 {p75 * 1e3:g} ms, by {plan.completion}, "
+        f"{rate:,} per second, p50 {p50 * 1e3:g} ms, p75 {p75 * 1e3:g} ms, by {plan.completion}, "
         f"keys {plan.keys} (model: {model:.2f} % expire; medians of {plan.rounds})"
     )
     return Table(title, ("", *figures), median_rows(measured, figures.values()))
@@ -126,7 +126,7 @@ def judge(report: Report, case: str, rate: int, ours: Series) -> None:
     what = f"share of {rate:,}/s that was kept up with, {case}-timeout case"
     report.verdicts.append(Verdict(what, ours.median("achieved") / rate, SATURATED, at_least=True))
     if rate == 200_000:
-        what = f"CPU us a request at {rate:,}/s, {case}-timeout case"
+        what = f"CPU us per request at {rate:,}/s, {case}-timeout case"
         report.verdicts.append(Verdict(what, ours.median("cpu_us"), 5))
         if case == "high":
             _judge_expired(report, ours)
@@ -144,6 +144,6 @@ def _judge_overload(report: Report, ours: Series) -> None:
     report.verdicts += [
         Verdict(f"% expired at {where}", expired, OVERLOAD_EXPIRED, at_least=True),
         Verdict(
-            f"requests a second taken in at {where}", achieved, OVERLOAD_ACHIEVED, at_least=True
+            f"requests per second taken in at {where}", achieved, OVERLOAD_ACHIEVED, at_least=True
         ),
     ]

@@ -35,7 +35,8 @@ STORES = {
     "postgres": Promise({100: 10, 1_000: 5, 10_000: 8}, 3),
     "redis": Promise({100: 5, 1_000: 3, 10_000: 8}, 5),
 }
-#: Bounds: percent reached of 10,000 a second, writes a publish, four publishers to one, idle CPU.
+#: Bounds: percent reached of 10,000 per second, writes per publish, four publishers to one, CPU
+#: of an idle process.
 REACHED, WRITES, TOGETHER, IDLE_PERCENT = 99.0, 0.15, 0.8, 0.2
 #: Bounds against broadcaster: multiple of its most publishes, and share of its CPU per wake-up.
 AHEAD, WAKE_CPU = 4.0, 0.7
@@ -120,7 +121,7 @@ def _sides(plan: SharedPlan, store: str, address: str) -> list[Side]:
     sides = [Side(RAW, "shared:raw_write", common)]
     for rate in plan.rates:
         given = {**crowd, "workers": plan.workers, "rate": rate}
-        sides.append(Side(f"{rate} a second", "shared:wakes", given))
+        sides.append(Side(f"{rate} per second", "shared:wakes", given))
     for name, publishers in ((MOST, 1), (CONTENDING, plan.publishers)):
         sides.append(Side(name, "shared:most", {**crowd, "publishers": publishers}))
     sides.append(Side(IDLE, "shared:idle", crowd))
@@ -134,7 +135,7 @@ def _sides(plan: SharedPlan, store: str, address: str) -> list[Side]:
         theirs = {**crowd, "program": BROADCASTER}
         for rate in _compared(plan.rates):
             given = {**theirs, "workers": plan.workers, "rate": rate}
-            sides.append(Side(f"{THEIRS}, {rate} a second", "shared:wakes", given))
+            sides.append(Side(f"{THEIRS}, {rate} per second", "shared:wakes", given))
         sides.append(Side(THEIR_MOST, "shared:most", {**theirs, "publishers": 1}))
     return sides
 
@@ -148,10 +149,10 @@ def _table(plan: SharedPlan, store: str, measured: Mapping[str, Series]) -> Tabl
     raw = measured[RAW]
     rows = [[RAW, f"{raw.median('p50_ms'):.2f}", "", "1", f"{raw.median('per_second'):,.0f}"]]
     rows[0] += [""] * 4
-    crowds = [(rate, f"{rate:,} a second", f"{rate} a second") for rate in plan.rates]
+    crowds = [(rate, f"{rate:,} per second", f"{rate} per second") for rate in plan.rates]
     if THEIR_MOST in measured:
         crowds += [
-            (rate, f"{THEIRS}, {rate:,} a second", f"{THEIRS}, {rate} a second")
+            (rate, f"{THEIRS}, {rate:,} per second", f"{THEIRS}, {rate} per second")
             for rate in _compared(plan.rates)
         ]
     for rate, title, side in crowds:
@@ -186,8 +187,8 @@ def _table(plan: SharedPlan, store: str, measured: Mapping[str, Series]) -> Tabl
         f"{store}: {plan.workers} processes with {plan.waits:,} waits each "
         f"(medians of {plan.rounds})"
     )
-    columns = ["", "p50 ms", "p99 ms", "raw writes", "a second", "writes", "us a wake"]
-    return Table(title, [*columns, "us a publish", "CPU %"], rows)
+    columns = ["", "p50 ms", "p99 ms", "raw writes", "per second", "writes", "us per wake"]
+    return Table(title, [*columns, "us per publish", "CPU %"], rows)
 
 
 def _keys_table(plan: SharedPlan, store: str, series: Series) -> Table:
@@ -202,7 +203,7 @@ def _keys_table(plan: SharedPlan, store: str, series: Series) -> Table:
         f"{series.maximum('twice'):.0f}",
     ]
     title = f"{store}: {plan.keys:,} idle keys of two processes (medians of {plan.rounds})"
-    columns = ["", "us a touch", "writes a touch", "all stored s", "takeover s", "late %"]
+    columns = ["", "us per touch", "writes per touch", "all stored s", "takeover s", "late %"]
     return Table(title, [*columns, "lost", "twice"], [["SharedIdle", *row]])
 
 
@@ -213,10 +214,10 @@ def _pgbench_table(plan: SharedPlan, measured: Mapping[str, Series]) -> Table:
         for name, series in ((PGBENCH, plain), (PGBENCH_BESIDE, measured[PGBENCH_BESIDE]))
     ]
     title = (
-        f"postgres: pgbench with 16 clients, beside {_BESIDE_PGBENCH:,} publishes a second "
+        f"postgres: pgbench with 16 clients, beside {_BESIDE_PGBENCH:,} publishes per second "
         f"(medians of {plan.rounds})"
     )
-    return Table(title, ["", "transactions a second", "of plain"], rows)
+    return Table(title, ["", "transactions per second", "of plain"], rows)
 
 
 def judge(report: Report, store: str, measured: Mapping[str, Series]) -> None:
@@ -224,18 +225,20 @@ def judge(report: Report, store: str, measured: Mapping[str, Series]) -> None:
     promise, raw = STORES[store], measured[RAW]
     verdicts = report.verdicts
     for rate, bound in promise.p50.items():
-        series = measured.get(f"{rate} a second")
+        series = measured.get(f"{rate} per second")
         if series is not None:
-            what = f"{store}: p50 at {rate:,} a second, in raw writes"
+            what = f"{store}: p50 at {rate:,} per second, in raw writes"
             verdicts.append(Verdict(what, series.times(raw, "p50_ms"), bound))
-    fast = measured.get("10000 a second")
+    fast = measured.get("10000 per second")
     if fast is not None:
         reached, writes = fast.median("reached_percent"), fast.median("writes_a_publish")
-        what = f"{store}: reached of 10,000 a second, percent"
+        what = f"{store}: reached of 10,000 per second, percent"
         verdicts.append(Verdict(what, reached, REACHED, at_least=True))
-        verdicts.append(Verdict(f"{store}: writes a publish", writes, WRITES))
+        verdicts.append(Verdict(f"{store}: writes per publish", writes, WRITES))
     ahead = measured[MOST].times(raw, "per_second")
-    verdicts.append(Verdict(f"{store}: publishes a raw write", ahead, promise.most, at_least=True))
+    verdicts.append(
+        Verdict(f"{store}: publishes per raw write", ahead, promise.most, at_least=True)
+    )
     together = measured[CONTENDING].times(measured[MOST], "per_second")
     what = f"{store}: contending publishers, times one"
     verdicts.append(Verdict(what, together, TOGETHER, at_least=True))
@@ -263,7 +266,7 @@ def judge_beside(report: Report, store: str, measured: Mapping[str, Series], rat
     ahead = measured[MOST].times(measured[THEIR_MOST], "per_second")
     what = f"{store}: most publishes, times broadcaster's"
     report.verdicts.append(Verdict(what, ahead, AHEAD, at_least=True))
-    theirs = measured[f"{THEIRS}, {rate} a second"]
-    cpu = measured[f"{rate} a second"].times(theirs, "wake_cpu_us")
-    what = f"{store}: CPU a wake at {rate:,} a second, in broadcaster's"
+    theirs = measured[f"{THEIRS}, {rate} per second"]
+    cpu = measured[f"{rate} per second"].times(theirs, "wake_cpu_us")
+    what = f"{store}: CPU per wake at {rate:,} per second, in broadcaster's"
     report.verdicts.append(Verdict(what, cpu, WAKE_CPU))

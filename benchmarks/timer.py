@@ -198,7 +198,7 @@ def lateness(report: Report, plan: TimerPlan) -> None:
     seconds = plan.slice_seconds * plan.rounds
     line = Line(
         "lateness",
-        f"{plan.firings:,} firings a second, {seconds:g} s in {plan.rounds} slices (ms; medians)",
+        f"{plan.firings:,} firings per second, {seconds:g} s in {plan.rounds} slices (ms; medians)",
         "firing:lateness",
         {"per_second": plan.firings, "seconds": plan.slice_seconds},
         {
@@ -252,7 +252,7 @@ def idle(report: Report, plan: TimerPlan) -> None:
             f"{size:,} pending an hour away",
             "standing:idle",
             {"pending": size, "seconds": plan.slice_seconds},
-            {"wake-ups a second": "wakeups_per_second", "CPU ms a second": "cpu_ms_per_second"},
+            {"wake-ups per second": "wakeups_per_second", "CPU ms per second": "cpu_ms_per_second"},
             digits=2,
             rounds=3,
         )
@@ -261,10 +261,10 @@ def idle(report: Report, plan: TimerPlan) -> None:
             ours = found[f"{OURS}, {loop}"]
             if size == 1:
                 wakeups = ours.minimum("wakeups_per_second")
-                what = f"wake-ups a second on {loop}, one timer an hour away"
+                what = f"wake-ups per second on {loop}, one timer an hour away"
                 report.verdicts.append(Verdict(what, wakeups, 0))
             else:
-                what = f"idle CPU on {loop}, ms a second, {size:,} timers an hour away"
+                what = f"idle CPU on {loop}, ms per second, {size:,} timers an hour away"
                 report.verdicts.append(Verdict(what, ours.minimum("cpu_ms_per_second"), 1))
 
 

@@ -146,7 +146,7 @@ def _judge(report: Report, small: Measured, large: Measured, remembered: Measure
     ]
     memory = remembered["aiowheel"]
     report.verdicts += [
-        Verdict("bytes an entry", memory.median("bytes_each"), 120),
+        Verdict("bytes per entry", memory.median("bytes_each"), 120),
         Verdict(
             "% of memory kept after cancelling all",
             memory.median("kept_percent_after_cancelling"),

@@ -44,7 +44,7 @@ class Load:
 
 
 def draw_load(requests: int, rate: float, p50: float, p75: float) -> Load:
-    """Draw *requests* requests: *rate* a second, completion times with the given quantiles."""
+    """Draw *requests* requests: *rate* per second, completion times with the given quantiles."""
     generator = random.Random(1)
     mu, sigma = math.log(p50), spread(p50, p75)
     arrivals, completions = array("d"), array("d")

@@ -1,8 +1,7 @@
 """The long poll clients and the publisher: one process, one loop.
 
 Run as `python -m benchmarks.workloads.longpoll_clients TASK` with TASK as JSON. Each line on
-stdin
-starts the next stage: poll, publish, end. The results are printed as a line of JSON.
+stdin starts the next stage: poll, publish, end. The results are printed as a line of JSON.
 """
 
 import asyncio

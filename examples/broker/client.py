@@ -39,7 +39,7 @@ class Client:
             ValueError: The arguments exceed the size of a message.
         """
         if self._listener.done():
-            raise ConnectionResetError("the broker has hung up")
+            raise ConnectionResetError("the broker closed the connection")
         self._last_id += 1
         number = self._last_id
         write_message(self._writer, {"id": number, "call": name, "arguments": arguments})
@@ -55,4 +55,4 @@ class Client:
         finally:
             for answer in self._answers.values():
                 if not answer.done():
-                    answer.set_exception(ConnectionResetError("the broker has hung up"))
+                    answer.set_exception(ConnectionResetError("the broker closed the connection"))

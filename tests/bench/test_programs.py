@@ -141,7 +141,7 @@ def test_the_command_writes_numbers_and_charts(
     code = run([*arguments, "--side", "aiowheel", "--side", "hashed wheel", "--rounds", "2"])
 
     assert code == 0
-    assert "2,000 a second" in capsys.readouterr().out
+    assert "2,000 per second" in capsys.readouterr().out
     content: dict[str, Any] = json.loads(
         (results / "aiowheel-bench" / "purgatory.json").read_bytes()
     )

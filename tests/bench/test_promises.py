@@ -81,7 +81,7 @@ def test_awaiting_excludes_the_future_and_the_callback_form() -> None:
 
 
 def test_an_overloaded_purgatory_must_expire_and_accept() -> None:
-    """At 300,000 a second neither the timers nor the requests may starve."""
+    """At 300,000 per second neither the timers nor the requests may starve."""
     report = Report("purgatory", {})
     starved = {"expired_percent": 9.0, "model_percent": 50.0, "achieved": 213_260.0, "cpu_us": 4.6}
 

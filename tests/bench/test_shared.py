@@ -161,7 +161,7 @@ def test_a_missing_store_is_skipped(results: Path, monkeypatch: pytest.MonkeyPat
     content: dict[str, Any] = json.loads((results / "aiowheel-bench" / "shared.json").read_bytes())
     assert list(content["rounds"]) == ["sqlite"]
     assert [row[0] for row in content["tables"][0]["rows"]] == [
-        *(shared.RAW, "100 a second", shared.MOST, shared.CONTENDING, shared.IDLE)
+        *(shared.RAW, "100 per second", shared.MOST, shared.CONTENDING, shared.IDLE)
     ]
     assert [table["title"] for table in content["tables"][1:]] == [
         "sqlite: 500 idle keys of two processes (medians of 1)",
@@ -183,9 +183,9 @@ def test_figures_are_judged_by_the_bounds_of_the_store() -> None:
 
     measured = {
         shared.RAW: series(p50_ms=0.1, per_second=5_000.0),
-        "100 a second": series(p50_ms=0.9),
-        "1000 a second": series(p50_ms=0.3),
-        "10000 a second": series(p50_ms=0.5, reached_percent=98.0, writes_a_publish=0.1),
+        "100 per second": series(p50_ms=0.9),
+        "1000 per second": series(p50_ms=0.3),
+        "10000 per second": series(p50_ms=0.5, reached_percent=98.0, writes_a_publish=0.1),
         shared.MOST: series(per_second=20_000.0),
         shared.CONTENDING: series(per_second=10_000.0),
         shared.IDLE: series(cpu_percent=0.1),
@@ -214,8 +214,8 @@ def test_figures_are_judged_against_broadcaster(most: float, cpu: float, verdict
     measured = {
         shared.MOST: series(per_second=most),
         shared.THEIR_MOST: series(per_second=100.0),
-        "10000 a second": series(wake_cpu_us=cpu),
-        "broadcaster, 10000 a second": series(wake_cpu_us=100.0),
+        "10000 per second": series(wake_cpu_us=cpu),
+        "broadcaster, 10000 per second": series(wake_cpu_us=100.0),
     }
     report = Report("shared", {})
 
