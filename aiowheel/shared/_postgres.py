@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -417,6 +417,30 @@ async def _row_of(connection: Transaction, statement: str, *arguments: object) -
     raise StoreUnavailableError("PostgreSQL has no epoch: its tables were just emptied")
 
 
+@cache
+def _transient() -> tuple[type[Exception], ...]:
+    """Return the errors of a server that may answer later."""
+    import asyncpg
+
+    return (
+        asyncpg.PostgresConnectionError,
+        asyncpg.InterfaceError,
+        asyncpg.InternalClientError,  # the connection broke in the middle of a statement
+        asyncpg.CannotConnectNowError,
+        asyncpg.InsufficientResourcesError,  # a full disk, too many connections
+        asyncpg.AdminShutdownError,
+        asyncpg.CrashShutdownError,
+        asyncpg.DeadlockDetectedError,
+        asyncpg.SerializationError,
+        asyncpg.QueryCanceledError,  # by `statement_timeout` of the server
+        asyncpg.LockNotAvailableError,  # by `lock_timeout`
+        asyncpg.UndefinedTableError,  # the server came back without the tables
+        asyncpg.ReadOnlySQLTransactionError,  # connected to a replica, during a failover
+        OSError,
+        TimeoutError,
+    )
+
+
 class _Access:
     """One connection, which is opened at its first use, and again after it was lost.
 
@@ -439,25 +463,6 @@ class _Access:
         Raises:
             StoreUnavailableError: The connection cannot be opened, or was lost.
         """
-        import asyncpg
-
-        transient = (
-            asyncpg.PostgresConnectionError,
-            asyncpg.InterfaceError,
-            asyncpg.InternalClientError,  # the connection broke in the middle of a statement
-            asyncpg.CannotConnectNowError,
-            asyncpg.InsufficientResourcesError,  # a full disk, too many connections
-            asyncpg.AdminShutdownError,
-            asyncpg.CrashShutdownError,
-            asyncpg.DeadlockDetectedError,
-            asyncpg.SerializationError,
-            asyncpg.QueryCanceledError,  # by `statement_timeout` of the server
-            asyncpg.LockNotAvailableError,  # by `lock_timeout`
-            asyncpg.UndefinedTableError,  # the server came back without the tables
-            asyncpg.ReadOnlySQLTransactionError,  # connected to a replica, during a failover
-            OSError,
-            TimeoutError,
-        )
         async with self._lock:
             try:
                 async with asyncio.timeout(_ANSWER):
@@ -466,7 +471,7 @@ class _Access:
                     if connection is None or connection.is_closed():
                         connection = self.connection = await self._connect()
                     yield connection
-            except transient as error:
+            except _transient() as error:
                 self.drop()
                 if isinstance(error, StoreUnavailableError):
                     raise

@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -56,27 +56,33 @@ _compact = json.JSONEncoder(separators=(",", ":")).encode
 
 _EPOCH = """
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
-if not epoch then
+local function begin_history()
   epoch = ARGV[2]
   redis.call('DEL', KEYS[1])
   redis.call('HSET', KEYS[1], 'epoch', epoch, 'rev', 0)
 end
+if not epoch then begin_history() end
 local function publish(values)
   local rev = redis.call('HINCRBY', KEYS[1], 'rev', 1)
   redis.call('PUBLISH', ARGV[1], epoch .. ' ' .. string.format('%.0f', rev) .. ' ' .. values)
 end
 """
 # Values are compared as text: Lua's numbers are doubles, which are exact only to 2^53.
+_SET_GREATER = """
+local function set_greater(field, new)
+  local old = redis.call('HGET', KEYS[1], field)
+  if old and (#old > #new or (#old == #new and old >= new)) then return false end
+  redis.call('HSET', KEYS[1], field, new)
+  return true
+end
+"""
 _RAISE = (
     _EPOCH
+    + _SET_GREATER
     + """
 local raised = false
 for i = 4, #ARGV, 2 do
-  local old, new = redis.call('HGET', KEYS[1], ARGV[i]), ARGV[i + 1]
-  if not old or #old < #new or (#old == #new and old < new) then
-    redis.call('HSET', KEYS[1], ARGV[i], new)
-    raised = true
-  end
+  if set_greater(ARGV[i], ARGV[i + 1]) then raised = true end
 end
 if raised then publish(ARGV[3]) end
 return epoch
@@ -122,16 +128,13 @@ _TIME = "return redis.call('TIME')"
 # The functions for scripts of callers. `begin_anew` ends the history of the counters.
 _IN_SCRIPT = (
     _EPOCH
+    + _SET_GREATER
     + """
 local function advance(values)
   local items = {}
   for key, value in pairs(values) do
-    local field, new = '=' .. key, string.format('%.0f', value)
-    local old = redis.call('HGET', KEYS[1], field)
-    if not old or #old < #new or (#old == #new and old < new) then
-      redis.call('HSET', KEYS[1], field, new)
-      items[#items + 1] = cjson.encode(key) .. ':' .. new
-    end
+    local new = string.format('%.0f', value)
+    if set_greater('=' .. key, new) then items[#items + 1] = cjson.encode(key) .. ':' .. new end
   end
   if #items > 0 then publish('{' .. table.concat(items, ',') .. '}') end
 end
@@ -139,9 +142,7 @@ local function forget(keys)
   for _, key in ipairs(keys) do redis.call('HDEL', KEYS[1], '=' .. key) end
 end
 local function begin_anew()
-  epoch = ARGV[2]
-  redis.call('DEL', KEYS[1])
-  redis.call('HSET', KEYS[1], 'epoch', epoch, 'rev', 0)
+  begin_history()
   publish('{}')
 end
 """
@@ -426,19 +427,15 @@ class RedisCounters:
                     backoff.reset()
                     listener.gap()
                 await self._listen(listener, connected)
-            except asyncio.CancelledError:
-                if connected is not None:
-                    with suppress(Exception):
-                        await connected.aclose()
-                raise
             except Exception as error:  # the task must survive any error
                 if not isinstance(error, StoreUnavailableError):
                     emit("aiowheel.shared_listen_failed", store="redis", error=error_repr(error))
                 await asyncio.sleep(backoff.next())
-            if connected is not None:
-                with suppress(Exception):
-                    await connected.aclose()
-                connected = None
+            finally:
+                if connected is not None:
+                    with suppress(Exception):
+                        await connected.aclose()
+                    connected = None
 
     async def _listen(self, listener: HintListener, pubsub: Any) -> None:
         """Deliver hints until one is lost."""
@@ -458,7 +455,7 @@ class RedisCounters:
             try:
                 # A finite timeout would cost as much as the rest of the call.
                 message = await read(timeout=math.inf, disconnect_on_error=False, push_request=True)
-            except self._transient() as error:
+            except _transient() as error:
                 raise _unavailable(error) from error
             self._heard = now()
             if message and _text(message[0]) == "message":
@@ -505,23 +502,6 @@ class RedisCounters:
 
     # --- errors -----------------------------------------------------------------------------
 
-    def _transient(self) -> tuple[type[Exception], ...]:
-        from redis import exceptions
-
-        return (
-            exceptions.ConnectionError,
-            exceptions.TimeoutError,
-            exceptions.ReadOnlyError,  # demoted to a replica
-            exceptions.ClusterError,  # also after too many redirections of a slot that moves
-            exceptions.MovedError,
-            exceptions.AskError,
-            exceptions.TryAgainError,
-            exceptions.OutOfMemoryError,  # at its limit, until it has room again
-            exceptions.RedisClusterException,
-            OSError,
-            TimeoutError,
-        )
-
     def _check_open(self) -> None:
         if self._closed:
             raise StoreUnavailableError("the store is closed")
@@ -538,12 +518,32 @@ class RedisCounters:
         except Exception as error:
             if self._line is not None and _is_of_replica(error):
                 await self._line.leave_server()
-            if isinstance(error, self._transient()) or _is_refused_write(error) or _is_reset(error):
+            if isinstance(error, _transient()) or _is_refused_write(error) or _is_reset(error):
                 raise _unavailable(error) from error
             raise
         finally:
             if self._closed:  # during the call, which may have opened a connection afterwards
                 await self._close_client()
+
+
+@cache
+def _transient() -> tuple[type[Exception], ...]:
+    """Return the errors of a server that may answer later."""
+    from redis import exceptions
+
+    return (
+        exceptions.ConnectionError,
+        exceptions.TimeoutError,
+        exceptions.ReadOnlyError,  # demoted to a replica
+        exceptions.ClusterError,  # also after too many redirections of a slot that moves
+        exceptions.MovedError,
+        exceptions.AskError,
+        exceptions.TryAgainError,
+        exceptions.OutOfMemoryError,  # at its limit, until it has room again
+        exceptions.RedisClusterException,
+        OSError,
+        TimeoutError,
+    )
 
 
 def _is_refused_write(error: Exception) -> bool:

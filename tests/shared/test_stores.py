@@ -17,6 +17,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from aiowheel import Purgatory
+from aiowheel._background import end_task
 from aiowheel.errors import StoreUnavailableError
 from aiowheel.shared import (
     CounterStore,
@@ -25,6 +26,7 @@ from aiowheel.shared import (
     SharedCounters,
     SqliteCounters,
 )
+from aiowheel.shared._backoff import Backoff
 from aiowheel.shared._store import deliver_hint
 from aiowheel.testing import MemoryCounters, counter_store_checks
 from aiowheel.testing._store_checks import StoreCheck
@@ -337,6 +339,29 @@ async def test_an_unexpected_error_while_it_listens_again_is_logged(
         await store.aclose()
 
     assert "OSError('[Errno 5] no network')" in caplog.text
+
+
+async def test_a_subscription_to_redis_ends_with_a_task_that_waits_to_listen_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The connection failed, so that the task waits before the next attempt."""
+    pytest.importorskip("redis")
+    subscription, waits = AsyncMock(), asyncio.Event()
+    store = RedisCounters("redis://127.0.0.1")
+    store._first_pubsub = subscription
+    monkeypatch.setattr(store, "_listen", AsyncMock(side_effect=StoreUnavailableError("lost")))
+
+    def pause(_: Backoff) -> float:
+        waits.set()
+        return 30.0
+
+    monkeypatch.setattr(Backoff, "next", pause)
+    task = asyncio.create_task(store._watch(HintLog()))
+    await waits.wait()
+    await end_task(task)
+
+    subscription.aclose.assert_awaited_once()
+    await store.aclose()
 
 
 @pytest.mark.parametrize("limit", ["statement_timeout", "lock_timeout"])
