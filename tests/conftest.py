@@ -21,7 +21,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +165,19 @@ def postgres() -> Iterator[str]:
         pytest.skip(str(missing))
 
 
+@pytest.fixture
+async def database(postgres: str) -> AsyncIterator[str]:
+    """The address of an empty database on that server."""
+    asyncpg: Any = import_module("asyncpg")  # it has no types
+    name = f"test_{next(_databases)}"
+    connection = await asyncpg.connect(postgres)
+    await connection.execute(f"CREATE DATABASE {name}")
+    yield f"{postgres.rpartition('/')[0]}/{name}"
+    await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    await connection.close()
+
+
+_databases = count()
 _small_disk: list[Callable[[], None]] = []  # functions that end the small disk
 
 

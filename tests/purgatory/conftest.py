@@ -1,17 +1,11 @@
 """Fixtures that the purgatory's tests share."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import pytest
 
 from aiowheel import DelayedOperation, ManualTimer, Purgatory, Timer
-
-# `examples.broker` is imported from the checkout, which comes last on the path because the build
-# under test may be elsewhere.
-sys.path.append(str(Path(__file__).parent.parent.parent))
 
 
 class Gate(DelayedOperation[str]):

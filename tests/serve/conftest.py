@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import json
 import re
 import signal
@@ -27,7 +26,6 @@ pytest.importorskip("prometheus_client")
 from aiowheel.serve import Limits, TopicApp
 from benchmarks._redis import RedisMissingError, redis_server
 
-NUMBERS = itertools.count()
 Serving = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
 
 
@@ -237,14 +235,3 @@ def empty_redis(redis: str) -> str:
     """The socket file of a Redis server without keys."""
     subprocess.run(["redis-cli", "-s", redis, "FLUSHALL"], check=True, capture_output=True)
     return redis
-
-
-@pytest.fixture
-async def database(postgres: str) -> str:
-    """The address of a new database on that server."""
-    asyncpg: Any = pytest.importorskip("asyncpg")
-    name = f"topics_{next(NUMBERS)}"
-    connection = await asyncpg.connect(postgres)
-    await connection.execute(f"CREATE DATABASE {name}")
-    await connection.close()
-    return f"{postgres.rpartition('/')[0]}/{name}"

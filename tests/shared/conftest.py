@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 
 import pytest
 
 from aiowheel import Purgatory
 from aiowheel.shared import CounterStore, SharedCounters
-from benchmarks._postgres import PostgresMissingError
-from benchmarks._redis import RedisMissingError
 
-from .servers import PostgresServer, RedisServer, postgres_that_stops, redis_that_stops
-
-# `examples.production` is imported from the checkout. The entry is the last one, because the tested
-# build may be in another folder.
-sys.path.append(str(Path(__file__).parent.parent.parent))
+from .servers import (
+    PostgresServer,
+    RedisServer,
+    missing_is_skipped,
+    postgres_that_stops,
+    redis_that_stops,
+)
 
 Process = Callable[..., AbstractAsyncContextManager[tuple[Purgatory, SharedCounters]]]
 Until = Callable[[Callable[[], object]], Awaitable[None]]
@@ -56,28 +54,19 @@ def until() -> Until:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL server that a test may stop, and must start again."""
-    try:
-        with postgres_that_stops() as server:
-            yield server
-    except PostgresMissingError as missing:
-        pytest.skip(str(missing))
+    with missing_is_skipped(), postgres_that_stops() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def steady_redis() -> Iterator[RedisServer]:
     """A Redis server that runs during all tests."""
-    try:
-        with redis_that_stops() as server:
-            yield server
-    except RedisMissingError as missing:
-        pytest.skip(str(missing))
+    with missing_is_skipped(), redis_that_stops() as server:
+        yield server
 
 
 @pytest.fixture
 def redis_server() -> Iterator[RedisServer]:
     """A Redis server without persistence, which loses all data at a restart."""
-    try:
-        with redis_that_stops() as server:
-            yield server
-    except RedisMissingError as missing:
-        pytest.skip(str(missing))
+    with missing_is_skipped(), redis_that_stops() as server:
+        yield server

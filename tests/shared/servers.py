@@ -17,6 +17,7 @@ from typing import Self
 
 import pytest
 
+from benchmarks._postgres import PostgresMissingError
 from benchmarks._postgres import PostgresServer as PostgresServer
 from benchmarks._redis import RedisMissingError
 
@@ -131,10 +132,10 @@ def postgres_that_stops() -> Generator[PostgresServer]:
 
 @contextmanager
 def missing_is_skipped() -> Generator[None]:
-    """Skip the test if Redis is not installed."""
+    """Skip the test if PostgreSQL or Redis is not installed."""
     try:
         yield
-    except RedisMissingError as missing:
+    except (PostgresMissingError, RedisMissingError) as missing:
         pytest.skip(str(missing))
 
 

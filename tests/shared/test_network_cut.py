@@ -10,12 +10,10 @@ from collections.abc import Generator
 import pytest
 
 from aiowheel.shared import CounterStore, PostgresCounters, RedisCounters
-from benchmarks._postgres import PostgresMissingError
-from benchmarks._redis import RedisMissingError
 
 from .island import Island, IslandMissingError, island
 from .losses import losses
-from .servers import PostgresServer, RedisServer, folder_for
+from .servers import PostgresServer, RedisServer, folder_for, missing_is_skipped
 
 pytestmark = [
     pytest.mark.one_build,
@@ -65,37 +63,31 @@ READING = pytest.mark.parametrize(
 @READING
 async def test_postgres(far: Island, seed: int, reading: bool) -> None:  # noqa: FBT001
     """The publisher uses the server's socket file, which the cut does not affect."""
-    try:
-        with folder_for("far-postgres") as folder:
-            server = PostgresServer(folder, "-c", "listen_addresses=*", "-k", str(folder))
-            with (server.cluster / "pg_hba.conf").open("a") as rules:
-                rules.write("\nhost all all 10.213.0.0/16 trust\n")
-            far.call(server.start)
-            try:
-                address = f"postgresql://postgres@{far.address}:{server.port}/postgres"
-                beside = f"postgresql://postgres@/postgres?host={folder}&port={server.port}"
-                near, local = PostgresCounters(address), PostgresCounters(beside)
-                assert (await lost(far, near, local, seed, reading=reading) == 0) is reading
-            finally:
-                server.stop(signal.SIGQUIT)
-    except PostgresMissingError as missing:
-        pytest.skip(str(missing))
+    with missing_is_skipped(), folder_for("far-postgres") as folder:
+        server = PostgresServer(folder, "-c", "listen_addresses=*", "-k", str(folder))
+        with (server.cluster / "pg_hba.conf").open("a") as rules:
+            rules.write("\nhost all all 10.213.0.0/16 trust\n")
+        far.call(server.start)
+        try:
+            address = f"postgresql://postgres@{far.address}:{server.port}/postgres"
+            beside = f"postgresql://postgres@/postgres?host={folder}&port={server.port}"
+            near, local = PostgresCounters(address), PostgresCounters(beside)
+            assert (await lost(far, near, local, seed, reading=reading) == 0) is reading
+        finally:
+            server.stop(signal.SIGQUIT)
 
 
 @READING
 async def test_redis(far: Island, seed: int, reading: bool) -> None:  # noqa: FBT001
     """The publisher uses the server's socket file here as well."""
-    try:
-        with folder_for("far-redis") as folder:
-            socket = folder / "socket"
-            words = ("--bind", "0.0.0.0", "--protected-mode", "no", "--unixsocket", str(socket))
-            server = RedisServer(folder, *words)
-            far.call(server.start)
-            try:
-                near = RedisCounters(f"redis://{far.address}:{server.port}")
-                local = RedisCounters(f"unix://{socket}")
-                assert (await lost(far, near, local, seed, reading=reading) == 0) is reading
-            finally:
-                server.kill()
-    except RedisMissingError as missing:
-        pytest.skip(str(missing))
+    with missing_is_skipped(), folder_for("far-redis") as folder:
+        socket = folder / "socket"
+        words = ("--bind", "0.0.0.0", "--protected-mode", "no", "--unixsocket", str(socket))
+        server = RedisServer(folder, *words)
+        far.call(server.start)
+        try:
+            near = RedisCounters(f"redis://{far.address}:{server.port}")
+            local = RedisCounters(f"unix://{socket}")
+            assert (await lost(far, near, local, seed, reading=reading) == 0) is reading
+        finally:
+            server.kill()

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,16 +78,16 @@ def spark(needs_spark: None, s3: str) -> Iterator["SparkSession"]:
         "spark.hadoop.fs.s3a.secret.key": "test",
     }
     uris = ["kafka://127.0.0.1:9092/any", f"delta:s3a://{BUCKET}/any"]
-    try:
-        conf = connector_settings(uris, s3_settings, avro=True)
-        session = open_session(
-            "tests", master="local[2]", driver_memory="1g", java_options=QUICK_JVM, conf=conf
-        )
-        opened = session.__enter__()
-    except AiowheelError as error:
-        pytest.skip(str(error))
-    yield opened
-    session.__exit__(None, None, None)
+    with ExitStack() as stack:
+        try:
+            conf = connector_settings(uris, s3_settings, avro=True)
+            session = open_session(
+                "tests", master="local[2]", driver_memory="1g", java_options=QUICK_JVM, conf=conf
+            )
+            opened = stack.enter_context(session)
+        except AiowheelError as error:
+            pytest.skip(str(error))
+        yield opened
 
 
 @dataclass(frozen=True)
