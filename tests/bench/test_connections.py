@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -177,10 +178,9 @@ def test_a_hard_limit_of_open_files_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
     """A process without privileges could not raise it again."""
     import resource
 
-    raised: list[tuple[int, int]] = []
-    unlimited = resource.RLIM_INFINITY
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (1_024, unlimited))
-    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
+    unlimited, set_limits = resource.RLIM_INFINITY, Mock()
+    monkeypatch.setattr(resource, "getrlimit", Mock(return_value=(1_024, unlimited)))
+    monkeypatch.setattr(resource, "setrlimit", set_limits)
 
     assert connections_allowed() == 1_000_000 - 150
-    assert raised == [(1_000_000, unlimited)]
+    set_limits.assert_called_once_with(resource.RLIMIT_NOFILE, (1_000_000, unlimited))
