@@ -151,12 +151,8 @@ def open_session(
             raise
         except Exception as error:
             raise _startup_error(error, folder) from error
-        try:
-            with _interrupted_at_once(jvm):
-                yield spark
-        except KeyboardInterrupt:
-            _abandon_session(jvm)  # the connection is busy with a call and cannot take another one
-            raise
+        with _abandoned_at_interrupts(jvm):
+            yield spark
 
 
 @contextlib.contextmanager
@@ -204,8 +200,12 @@ def _interrupts_delayed() -> Generator[Callable[[], AbstractContextManager[None]
 
 
 @contextlib.contextmanager
-def _interrupted_at_once(jvm: "subprocess.Popen[bytes] | None") -> Generator[None]:
-    """Terminate *jvm* at SIGINT: `toArrow`, once interrupted, waits for the end of its job."""
+def _abandoned_at_interrupts(jvm: "subprocess.Popen[bytes] | None") -> Generator[None]:
+    """Abandon the session at an interrupt: its connection is busy and cannot take another call.
+
+    *jvm* is terminated in the handler, because `toArrow`, once interrupted, waits for the end of
+    its job.
+    """
     is_interrupted = False
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -214,12 +214,14 @@ def _interrupted_at_once(jvm: "subprocess.Popen[bytes] | None") -> Generator[Non
         _abandon_session(jvm)
         raise KeyboardInterrupt
 
-    if jvm is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    with handled_by(interrupt, signal.SIGINT):
+    with contextlib.ExitStack() as handlers:
+        if jvm is not None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            handlers.enter_context(handled_by(interrupt, signal.SIGINT))
         try:
             yield
+        except KeyboardInterrupt:
+            _abandon_session(jvm)
+            raise
         except Exception as error:
             if is_interrupted:  # a call has met the end of Java
                 raise KeyboardInterrupt from error
