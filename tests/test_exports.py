@@ -205,21 +205,6 @@ def test_the_jobs_without_a_package_name_the_extra(package: str) -> None:
     assert set(lines) == {"this needs: pip install 'aiowheel[spark]'"}
 
 
-def test_a_star_import_of_durable_needs_no_extra() -> None:
-    """It leaves out `PostgresStore` alone, whose own import still names the extra."""
-    program = (
-        "import sys; sys.modules['asyncpg'] = None\n"
-        "from aiowheel.durable import *\n"
-        "print('SQLiteStore' in globals(), 'PostgresStore' in globals())\n"
-        "try: from aiowheel.durable import PostgresStore\n"
-        "except ImportError as error: print(error)"
-    )
-
-    lines = ran(program).stdout.splitlines()
-
-    assert lines == ["True False", "this needs: pip install 'aiowheel[durable]'"]
-
-
 def test_a_missing_extra_names_a_cause_that_pip_does_not_mend() -> None:
     """pytest.importorskip skips for a missing module alone, and a broken one is not missing."""
     missing, broken = MissingExtraError("trace"), MissingExtraError("trace")

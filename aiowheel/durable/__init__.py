@@ -6,7 +6,6 @@ and results; `_store` is the interface that `_memory`, `_sqlite` and `_postgres`
 `_runner` calls handlers.
 """
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from aiowheel.durable._fire import Fire as Fire
@@ -54,9 +53,6 @@ __all__ = (
     "TimerExistsError",
     "UnknownHandlerError",
 )
-# Without asyncpg a star import would fail, also in a program that uses SQLite.
-if not TYPE_CHECKING and find_spec("asyncpg") is None:
-    __all__ = tuple(name for name in __all__ if name != "PostgresStore")
 
 
 def __getattr__(name: str) -> Any:
