@@ -5,6 +5,7 @@ Statements use the placeholders `$1`, `$2`, ... of both PostgreSQL and asyncpg.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from importlib import import_module
 from typing import Any, Protocol
@@ -84,11 +85,20 @@ class _Psycopg:
         values: list[Any] = [[*each] if isinstance(each, tuple) else each for each in arguments]
         cursor = self._cursor
         if not self._is_async:
-            from anyio import to_thread  # here: it takes 25 ms to import
-
-            return await to_thread.run_sync(self._fetch, query, values)
+            return await self._fetch_in_thread(query, values)
         await cursor.execute(query, values)
         return await cursor.fetchall() if cursor.description else []
+
+    async def _fetch_in_thread(self, query: str, values: list[Any]) -> list[Any]:
+        call = asyncio.ensure_future(asyncio.to_thread(self._fetch, query, values))
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            # Until the statement has ended, the caller's rollback would block the loop.
+            await asyncio.wait({call})
+            if not call.cancelled():
+                call.exception()  # marks it as retrieved
+            raise
 
     def _fetch(self, query: str, values: list[object]) -> list[Any]:
         cursor = self._cursor.execute(query, values)

@@ -376,7 +376,7 @@ def _read_pages() -> dict[str, tuple[bytes, bytes]]:
     pages: dict[str, tuple[bytes, bytes]] = {}
     for file in (files("aiowheel.dashboard") / "page").iterdir():
         kind = _KINDS.get(Path(file.name).suffix)
-        if kind is not None:  # otherwise it is no file of the page, but for example of an editor
+        if kind is not None and file.is_file():  # an editor may have files and links of its own
             pages[f"/{file.name}"] = (file.read_bytes(), kind.encode())
     pages["/"] = pages.pop("/index.html")
     return pages

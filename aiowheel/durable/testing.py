@@ -10,7 +10,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Final
 
-from aiowheel._arguments import checked_int
+from aiowheel._arguments import checked_int, checked_str, safe_repr
 from aiowheel.durable._fire import Fire
 from aiowheel.durable._instants import to_us
 from aiowheel.durable._store import Store
@@ -67,9 +67,13 @@ def make_fire(
         id: The identity of the fire.
 
     Raises:
-        TypeError: *due* is not a datetime, or *attempt* is not an integer.
+        TypeError: An argument has the wrong type.
         ValueError: *due* has no time zone, or *attempt* is out of range.
     """
+    if not isinstance(payload, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"payload must be bytes, got {safe_repr(payload)}")
+    for argument, value in (("name", name), ("handler", handler), ("id", id)):
+        checked_str(argument, value)
     due_us = to_us("due", due)
     failed = checked_int("attempt", attempt, 1, _MOST_ATTEMPTS) - 1
     row = Row(1, name, handler, 0, due_us, 0, failed, None, None, id, payload)

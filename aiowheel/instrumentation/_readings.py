@@ -322,7 +322,7 @@ class Subjects:
             self._remove_closed()
             other = self._reported.get(key)
             if other is None:
-                earlier = self._counts.get(key, {})
+                earlier = self._counts.pop(key, {})
             elif other.of is subject.of:
                 return
             elif other.closed():

@@ -6,9 +6,8 @@ task of the request waits for the disconnect, and the result interrupts it.
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Future, create_task, current_task
+from asyncio import CancelledError, Future, create_task, current_task, wait
 from collections.abc import Coroutine
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -70,8 +69,12 @@ async def send_until_disconnect(
     try:
         await done_before_disconnect(task, receive)
     finally:
-        with suppress(CancelledError, lost):
-            await task
+        await wait(
+            {task}
+        )  # not the task itself, whose cancellation would look like one from outside
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, lost):
+            raise error
 
 
 async def disconnected(receive: Receive) -> None:

@@ -45,6 +45,6 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         module = import_module(f"aiowheel.jobs.{home}")
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise MissingExtraError("spark") from error
     return getattr(module, name)

@@ -1072,8 +1072,9 @@ class Purgatory(OperationOwner):
         """Return pending operations that wait for *key*, each with its threshold or None.
 
         The result has at most *most* of each kind: the oldest that wait for a condition, and some
-        of those that wait for the counter. O(most). An operation of `wait_for` or `wait_until` is
-        not an instance of DelayedOperation, as in `pending`.
+        of those that wait for the counter. O(most + ended operations that are not purged). An
+        operation of `wait_for` or `wait_until` is not an instance of DelayedOperation, as in
+        `pending`.
         """
         bound = checked_int("most", most, 0, _MOST)
         found: list[tuple[Operation, int | float | None]] = []

@@ -5,6 +5,7 @@ import glob
 import gzip
 import io
 import os
+import re
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -25,9 +26,9 @@ GZIP_MAGIC = b"\x1f\x8b"
 HIDDEN = (".", "_")  # Spark writes files such as _SUCCESS beside its tables
 #: The first bytes of files that other programs have compressed.
 _OTHER_MAGICS = {
-    b"BZh91AY&SY": "bzip2",
-    b"\xfd7zXZ\x00": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
+    "bzip2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
+    "xz": re.compile(rb"\xfd7zXZ\x00"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
 }
 _ZEEK_MAGIC = b"#separator "
 _PERHAPS_ZEEK = (Format.CLF, Format.TSV, None)
@@ -343,10 +344,10 @@ def opened(path: Path) -> io.BufferedReader:
 
 
 def _unzipped(name: str, data: io.BufferedReader) -> BinaryIO:
-    head = data.peek(max(map(len, _OTHER_MAGICS)))
+    head = data.peek(10)
     if head.startswith(GZIP_MAGIC):
         return cast("BinaryIO", gzip.GzipFile(fileobj=data))
-    for magic, program in _OTHER_MAGICS.items():
-        if head.startswith(magic):
+    for program, magic in _OTHER_MAGICS.items():
+        if magic.match(head):
             raise BadInputError(f"{name}: compressed by {program}: unpack it, or use gzip")
     return data

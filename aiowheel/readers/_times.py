@@ -75,7 +75,7 @@ def parse_epoch(text: str) -> int:
     raise ValueError(f"time {text[:40]!r} is not a whole number >= 0")
 
 
-def duration_in_unit(seconds: float, unit: Unit | str) -> int:
+def duration_in_unit(seconds: float | Fraction | Decimal, unit: Unit | str) -> int:
     """Convert a duration to a whole number of *unit*, reading the float by its printed digits.
 
     Args:
@@ -92,13 +92,14 @@ def duration_in_unit(seconds: float, unit: Unit | str) -> int:
         raise TypeError(f"timeout must be a number of seconds above 0, got {safe_repr(seconds)}")
     if not (math.isfinite(seconds) and seconds > 0):
         raise ValueError(f"timeout must be a number of seconds above 0, got {seconds}")
-    exact = Fraction(Decimal(str(seconds))) * unit.per_second  # numpy puts its name into the repr
+    exact = Fraction(str(seconds)) * unit.per_second  # numpy puts its name into the repr
     if exact.denominator != 1:
         raise ValueError(
-            f"timeout must be a whole number of {unit}, got {seconds:g} s: choose a finer --unit"
+            f"timeout must be a whole number of {unit}, got {float(seconds):g} s: "
+            "choose a finer --unit"
         )
     if exact > LATEST_TIME:
-        raise ValueError(f"timeout must be at most {LATEST_TIME} {unit}, got {seconds:g} s")
+        raise ValueError(f"timeout must be at most {LATEST_TIME} {unit}, got {float(seconds):g} s")
     return int(exact)
 
 

@@ -69,9 +69,10 @@ def address_of(listener: socket.socket, *, tls: bool) -> str:
     """
     scheme = "https" if tls else "http"
     name = listener.getsockname()
-    if isinstance(name, (str, bytes)):  # bytes: an abstract socket
-        path = os.fsdecode(name).replace("\0", "@", 1)
-        return f"{scheme}://unix:{path}:"
+    if isinstance(name, bytes):  # an abstract socket
+        return f"{scheme}://unix:{os.fsdecode(name).replace(chr(0), '@', 1)}:"
+    if isinstance(name, str):
+        return f"{scheme}://unix:{'./' if name.startswith('@') else ''}{name}:"
     host, port = name[:2]
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 

@@ -75,8 +75,12 @@ class _TestLoop(VirtualClockEventLoop):
     @contextmanager
     def _ended_by_a_deadlock(self, task: asyncio.Task[Any] | None) -> Generator[None]:
         outer, self._task = self._task, task
+        is_exit = False
         try:
             yield
+        except (KeyboardInterrupt, SystemExit):  # during the cleanup, for example Ctrl-C
+            is_exit = True
+            raise
         finally:
             self._task = outer
             error, self._deadlock = self._deadlock, None
@@ -84,7 +88,8 @@ class _TestLoop(VirtualClockEventLoop):
             if task is not None and error is not None:
                 for _ in range(times):
                     task.uncancel()
-                raise error
+                if not is_exit:
+                    raise error
 
     def _on_standstill(self) -> Events:
         try:

@@ -221,6 +221,31 @@ async def test_a_statement_that_waits_for_a_lock(database: str, transaction: Tra
     assert row.gen == 2
 
 
+async def test_a_cancelled_call_ends_with_its_statement(database: str) -> None:
+    """A rollback meanwhile would block the loop, and with it what ends the other transaction."""
+    async with DurableTimers(PostgresStore(database), fires=False) as timers:
+        await timers.schedule("a", "h", due=FAR)
+        with psycopg.connect(database) as other, psycopg.connect(database) as own:
+            other.execute("SELECT FROM aiowheel_timers WHERE name = 'a' FOR UPDATE")
+            call = asyncio.ensure_future(timers.schedule_in(own, "a", "h", due=FAR))
+            waits = "SELECT FROM pg_locks WHERE NOT granted"
+            while not other.execute(waits).rowcount:  # noqa: ASYNC110 - the server has no event
+                await asyncio.sleep(0.01)
+            call.cancel()
+            done, _ = await asyncio.wait({call}, timeout=0.1)
+            assert not done
+            other.rollback()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+
+            assert own.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS
+            own.rollback()
+        row = await timers.get("a")
+
+    assert row is not None
+    assert row.gen == 1
+
+
 async def test_a_counter_in_a_transaction(database: str, transaction: Transactions) -> None:
     """A rolled back transaction changes nothing; a committed one is a publish."""
     store = PostgresCounters(database)

@@ -2186,6 +2186,9 @@ async def test_a_handler_can_be_called_with_a_made_fire() -> None:
         ({"due": 5}, TypeError, "due must be an aware datetime, got 5"),
         ({"due": datetime(2031, 5, 1)}, ValueError, "due must be a datetime with a time zone"),  # noqa: DTZ001 - the mistake
         ({"attempt": 0}, ValueError, "attempt must be from 1 to 10000, got 0"),
+        ({"payload": "text"}, TypeError, "payload must be bytes, got 'text'"),
+        ({"name": 3}, TypeError, "name must be a str, got 3"),
+        ({"handler": None}, TypeError, "handler must be a str, got None"),
     ],
 )
 def test_a_made_fire_with_a_wrong_argument(

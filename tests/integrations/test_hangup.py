@@ -157,3 +157,20 @@ async def test_an_error_of_receive_cancels_the_sending() -> None:
         await send_until_disconnect(send(), receive, OSError)
 
     assert ended.is_set()
+
+
+async def test_a_cancellation_during_the_cleanup_is_not_lost() -> None:
+    """The client has left; the server stops while the sending cleans up."""
+
+    async def send() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(10)
+
+    serving = asyncio.ensure_future(send_until_disconnect(send(), leaving_after(1), OSError))
+    await asyncio.sleep(5)
+    serving.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await serving

@@ -43,6 +43,8 @@ def texts(inputs: Inputs) -> dict[str, str]:
     ("packed", "program"),
     [
         (bz2.compress(b"t,k\n1,a\n"), "bzip2"),
+        (bz2.compress(b"t,k\n1,a\n", 1), "bzip2"),
+        (bz2.compress(b""), "bzip2"),
         (lzma.compress(b"t,k\n1,a\n"), "xz"),
         (b"\x28\xb5\x2f\xfd\x04\x00", "zstd"),
     ],

@@ -2,6 +2,7 @@
 
 import math
 import re
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -95,6 +96,13 @@ def test_a_timeout_may_be_a_number_of_numpy() -> None:
 
     assert duration_in_unit(np.float64(0.1), Unit.NS) == 100_000_000
     assert duration_in_unit(np.int64(30), Unit.S) == 30
+
+
+def test_a_timeout_may_be_a_fraction() -> None:
+    """A third of a second is no whole number of any unit."""
+    assert duration_in_unit(Fraction(1, 4), Unit.MS) == 250
+    with pytest.raises(ValueError, match=r"whole number of ns, got 0\.333333 s"):
+        duration_in_unit(Fraction(1, 3), Unit.NS)
 
 
 @pytest.mark.parametrize("value", [True, "3", None, 1j])

@@ -413,6 +413,18 @@ def test_an_inherited_abstract_socket_is_served() -> None:
 
 
 @pytest.mark.posix
+def test_a_path_may_begin_like_the_name_of_an_abstract_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path is then shown in a form that no client takes for such a name."""
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("@x")
+
+        assert listen.address_of(listener, tls=False) == "http://unix:./@x:"
+
+
+@pytest.mark.posix
 def test_a_refused_descriptor_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A datagram socket cannot be listened on."""
     with socket.socket(type=socket.SOCK_DGRAM) as datagrams:

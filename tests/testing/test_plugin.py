@@ -716,6 +716,30 @@ async def test_after_a_deadlock():
     result.stdout.fnmatch_lines(["E *Task-* in test_deadlock, *test_*.py:*"])
 
 
+def test_ctrl_c_in_the_cleanup_of_a_deadlock_ends_the_session(pytester: pytest.Pytester) -> None:
+    """It is not replaced by the deadlock, after which pytest would run the other tests."""
+    pytester.makepyfile(
+        ASYNC_TEST
+        + """
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+
+async def test_deadlock():
+    try:
+        await asyncio.Event().wait()
+    finally:
+        raise KeyboardInterrupt
+
+async def test_that_must_not_run():
+    pass
+"""
+    )
+
+    result = run(pytester, *ASYNCIO)
+
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.assert_outcomes()
+
+
 def test_a_deadlock_does_not_end_a_shared_loop_under_anyio(pytester: pytest.Pytester) -> None:
     """The plugin runs the tests and the fixtures of a loop in one task, which goes on."""
     pytester.makepyfile(

@@ -210,8 +210,8 @@ def simulate(
 
     Args:
         settings: A batch with the columns ``tick_ns``, ``wheel_size``, ``timeout_ns`` and ``rate``,
-            the arrivals per second. Each row is one wheel and load. A wheel size is at
-            least 2, a tick or timeout at least 1; the last arrival is within 73 years.
+            the arrivals per second. Each row is one wheel and load. A wheel size is at least 2, a
+            tick or a timeout at least 1. The last arrival is within 73 years less both.
         operations: Number of operations per setting, at least 1.
         waits: How long operations take to complete.
         seed: The seed of the load, from 0 to 2**62. The same seed draws the same load.

@@ -70,8 +70,8 @@ class World:
     - All tasks wait, and no timer is pending.
     - A task has not ended at the end.
 
-    A run also fails with an `AssertionError` after more than `most_turns` turns of the loop: a
-    callback that repeats endlessly would never let it end.
+    A run also fails with an `AssertionError` if one of its parts takes more than `most_turns` turns
+    of the loop: a callback that repeats endlessly would never let it end.
 
     All choices must come from `random` or `happens`; the module `random` is seeded as well. Code
     that depends on the real clock, on the memory address of objects or on the order of a set does
