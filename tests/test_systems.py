@@ -24,7 +24,7 @@ TESTS = ROOT / "tests"
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for path in sorted((ROOT / "aiowheel").rglob("*.py"))
-    if path.name != "__main__.py"
+    if path.name != "__main__.py" and "-" not in path.stem  # the hooks of PyInstaller are scripts
 ]
 
 #: Missing names of modules that every system has; macOS lacks the first line as well.

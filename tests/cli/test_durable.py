@@ -361,7 +361,7 @@ def test_bad_usage_is_one_line_and_exit_code_2(
 def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """As with `aiowheel` alone."""
     assert run(["durable"]) == 0
-    assert "list     Print counts of the store" in capsys.readouterr().out
+    assert "list     List pending timers, and count the others." in capsys.readouterr().out
 
 
 def test_export_writes_a_trace(

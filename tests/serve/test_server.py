@@ -19,7 +19,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from aiowheel.cli import run
-from aiowheel.serve import Limits
+from aiowheel.serve import Limits, TopicApp
 
 from .conftest import Process, made_certificate, process, read_to_end, waiters_reach
 
@@ -328,8 +328,8 @@ def test_connections_are_limited_to_what_the_limit_of_open_files_allows(
     """Further clients then get 503; a worker does not repeat the line of its parent."""
     given: list[int] = []
 
-    def serve(_app: Any, limits: Limits, *_arguments: Any, **_more: Any) -> None:
-        given.append(limits.connections)
+    def serve(app: TopicApp, *_arguments: Any, **_more: Any) -> None:
+        given.append(app.limits.connections)
 
     def allow_open_files(wanted: int) -> int:
         return min(wanted, allowed)
