@@ -124,11 +124,9 @@ async def test_timers_that_are_entered_again_can_be_added_again() -> None:
 
 
 async def test_closed_timers_stay_because_they_can_be_entered_again(
-    monkeypatch: pytest.MonkeyPatch,
+    now: list[float],
 ) -> None:
     """Other closed objects are removed after two minutes."""
-    now = [0.0]
-    monkeypatch.setattr("aiowheel.instrumentation._readings.monotonic", lambda: now[0])
     subjects = Subjects()
     timers = DurableTimers(MemoryStore())
     async with timers:

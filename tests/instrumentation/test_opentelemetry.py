@@ -139,11 +139,9 @@ def test_counters_go_on_when_a_closed_timer_is_replaced() -> None:
 
 
 def test_a_closed_timer_is_no_longer_observed_and_its_counts_are_kept(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    now: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The next timer of the name goes on from them; the instruments stay the same."""
-    now = [0.0]
-    monkeypatch.setattr("aiowheel.instrumentation._readings.monotonic", lambda: now[0])
     differences = InMemoryMetricReader({ObservableCounter: AggregationTemporality.DELTA})
     sums = InMemoryMetricReader()
     meter = MeterProvider([differences, sums]).get_meter("test")

@@ -133,11 +133,9 @@ async def test_the_name_of_a_closed_purgatory_can_be_reused() -> None:
 
 
 async def test_a_closed_purgatory_is_reported_for_two_more_minutes(
-    monkeypatch: pytest.MonkeyPatch,
+    now: list[float],
 ) -> None:
     """Its last counts are scraped; then the series end, and the collector does not hold it."""
-    now = [1000.0]
-    monkeypatch.setattr("aiowheel.instrumentation._readings.monotonic", lambda: now[0])
     collector = AiowheelCollector()
     registry = registered(collector)
     name = {"name": "tenant"}
@@ -148,7 +146,7 @@ async def test_a_closed_purgatory_is_reported_for_two_more_minutes(
         purgatory.try_complete_else_watch(Ready(30), ["a"])
         await purgatory.aclose()
         for after in (0, 60, 120):
-            now[0] = 1000.0 + after
+            now[0] = float(after)
             assert registry.get_sample_value("aiowheel_purgatory_expired_total", name) == 1
 
         now[0] += 1
@@ -162,11 +160,10 @@ async def test_a_closed_purgatory_is_reported_for_two_more_minutes(
 
 
 async def test_closed_purgatories_do_not_accumulate_without_scrapes(
+    now: list[float],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A program may add short-lived ones while no monitoring system collects."""
-    now = [0.0]
-    monkeypatch.setattr("aiowheel.instrumentation._readings.monotonic", lambda: now[0])
     monkeypatch.setattr("aiowheel.instrumentation._readings.KEPT_NAMES", 10)
     subjects = Subjects()
     timer = ManualTimer()
@@ -183,11 +180,9 @@ async def test_closed_purgatories_do_not_accumulate_without_scrapes(
 
 
 async def test_a_purgatory_that_drains_is_reported_until_its_last_operation_ends(
-    monkeypatch: pytest.MonkeyPatch,
+    now: list[float],
 ) -> None:
     """Closing may take longer than a closed purgatory is reported."""
-    now = [0.0]
-    monkeypatch.setattr("aiowheel.instrumentation._readings.monotonic", lambda: now[0])
     collector = AiowheelCollector()
     registry = registered(collector)
     timer = ManualTimer()
