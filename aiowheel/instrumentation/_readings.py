@@ -352,7 +352,6 @@ class Subjects:
 
     def _keep_counts(self, key: _Key, subject: Subject) -> None:
         """Keep the counts of a removed subject, because a sum must not fall (OpenTelemetry)."""
-        self._counts.pop(key, None)
         self._counts[key] = subject.totals()
         if len(self._counts) > KEPT_NAMES:
             del self._counts[next(iter(self._counts))]
