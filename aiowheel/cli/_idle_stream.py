@@ -1,6 +1,7 @@
 """`aiowheel idle --stream`: follows a folder or a table until a signal or a limit. Rank 5."""
 
 import time as clock
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ class StreamOptions:
             table as the result, they are only counted.
         timeout: Timeout in the unit of the rows.
         limits: The options of all streams.
+        topic_options: Options for the reader and the writer of a topic.
     """
 
     touches: list[str]
@@ -48,6 +50,7 @@ class StreamOptions:
     rejects: str | None
     timeout: int
     limits: StreamLimits
+    topic_options: Mapping[str, str]
 
     @property
     def is_of_files(self) -> bool:
@@ -181,7 +184,13 @@ def _table_stream(options: StreamOptions, table: TableOptions) -> "IdleTableStre
     most = options.limits.files_per_batch, options.limits.records_per_batch
     delete = options.limits.delete_files
     return IdleTableStream(
-        touches=Source.of_stream(touches, table.format or Format.PARQUET, *most, delete=delete),
+        touches=Source.of_stream(
+            touches,
+            table.format or Format.PARQUET,
+            *most,
+            delete=delete,
+            options=options.topic_options,
+        ),
         out=out,
         rejects=rejects,
         checkpoint=Checkpoint(checkpoint.resolve()),
@@ -193,4 +202,5 @@ def _table_stream(options: StreamOptions, table: TableOptions) -> "IdleTableStre
         limit=limit,
         shards=options.limits.shards,
         interval_ms=options.limits.interval_ms,
+        topic_options=options.topic_options,
     )

@@ -2,6 +2,7 @@
 
 import sys
 import time as clock
+from collections.abc import Mapping
 from contextlib import ExitStack
 
 from aiowheel._progress import Progress
@@ -21,6 +22,7 @@ def run_table(
     timeout: int,
     unit: Unit,
     form: Format | None,
+    topic_options: Mapping[str, str],
     open_session: OpenSession,
     as_json: bool,
 ) -> None:
@@ -33,6 +35,7 @@ def run_table(
         timeout: Timeout in *unit*.
         unit: Unit of all times.
         form: Format of files; None: Parquet.
+        topic_options: Options for the reader and the writer of a topic.
         open_session: Opens a Spark session.
         as_json: Print JSON instead of lines.
 
@@ -58,7 +61,7 @@ def run_table(
         raise MissingExtraError("spark") from error
     outputs = {"--out": out} | ({} if rejects is None else {"--rejects": rejects})
     check_apart(uris, outputs)
-    source = Source(uris[0], form or Format.PARQUET)
+    source = Source(uris[0], form or Format.PARQUET, options=topic_options)
     with ExitStack() as stack:
         progress = stack.enter_context(Progress())
         progress.show("starting Spark")
@@ -76,9 +79,10 @@ def run_table(
             seen, F.count(F.lit(1)).alias("rows"), F.count("reason").alias("rejected")
         )
         events = idle_events(readable(counted), key="key", time="t", timeout=timeout)
-        written = write_rows(events.select("fire", "key"), out, key=("key", "fire"))
+        idle = events.select("fire", "key")
+        written = write_rows(idle, out, key=("key", "fire"), options=topic_options)
         if rejects is not None:
-            write_rows(unreadable(rows), rejects, key=REJECTS_KEY)
+            write_rows(unreadable(rows), rejects, key=REJECTS_KEY, options=topic_options)
         read, rejected = int(seen.get["rows"]), int(seen.get["rejected"])
     result = {
         "engine": "spark",

@@ -2,7 +2,7 @@
 
 import math
 import time as clock
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +40,10 @@ FURTHEST_AHEAD = 3_153_600_000  # a hundred years; a later time has no 64-bit na
 
 @dataclass(frozen=True, slots=True)
 class PurgatoryStreamOptions:
-    """The options of a stream, as given; durations are in seconds."""
+    """The options of a stream, as given; durations are in seconds.
+
+    `topic_options` are those of the reader and the writer of a topic.
+    """
 
     operations: str
     events: str
@@ -50,6 +53,7 @@ class PurgatoryStreamOptions:
     tick: int
     format: Format | None
     limits: StreamLimits
+    topic_options: Mapping[str, str]
 
 
 class _Tally(BatchTally):
@@ -161,6 +165,7 @@ def _stream(options: PurgatoryStreamOptions) -> "PurgatoryStream":
         records_per_batch=options.limits.records_per_batch,
         interval_ms=options.limits.interval_ms,
         delete_files=options.limits.delete_files,
+        topic_options=options.topic_options,
     )
 
 

@@ -10,6 +10,7 @@ from aiowheel.cli._idle_run import FileOptions, run_files
 from aiowheel.cli._idle_stream import StreamOptions, run_stream
 from aiowheel.cli._idle_table import TableOptions
 from aiowheel.cli._idle_uri import run_table
+from aiowheel.cli._kafka_config import KafkaConfig, options_of_topics
 from aiowheel.cli._options import Engine, Json, on_this_machine, refuse
 from aiowheel.cli._session import Conf, Master, Verbose, spark_session
 from aiowheel.cli._stream_run import (
@@ -90,6 +91,7 @@ def idle(
     delete_files: DeleteFiles = False,
     records_per_batch: RecordsPerBatch = StreamLimits.records_per_batch,
     batch_interval: BatchInterval = StreamLimits.batch_interval,
+    kafka_config: KafkaConfig = None,
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
@@ -112,6 +114,7 @@ def idle(
     names = tuple(key or ())
     table = TableOptions(names, time, format, unit, time_format, earliest, latest, strict=strict)
     ticks = table.ticks("--timeout", timeout)
+    topic_options = options_of_topics(kafka_config, (*files, out, rejects))
     open_session = partial(
         spark_session, "aiowheel idle", master=master, conf=conf, verbose=verbose
     )
@@ -127,7 +130,7 @@ def idle(
         batch_interval=batch_interval,
     )
     if stream:
-        options = StreamOptions(files, out, rejects, ticks, limits)
+        options = StreamOptions(files, out, rejects, ticks, limits, topic_options)
         run_stream(options, table, open_session, as_json=json)
         return
     limits.refuse()
@@ -142,6 +145,7 @@ def idle(
             timeout=ticks,
             unit=unit,
             form=format,
+            topic_options=topic_options,
             open_session=open_session,
             as_json=json,
         )

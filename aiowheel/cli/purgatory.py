@@ -15,6 +15,7 @@ from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_apart, check_folder
 from aiowheel.cli._duration import duration
 from aiowheel.cli._job_output import print_result
+from aiowheel.cli._kafka_config import KafkaConfig, options_of_topics
 from aiowheel.cli._options import Engine, Json, number, on_this_machine, refuse, refuse_pipes
 from aiowheel.cli._purgatory_stream import PurgatoryStreamOptions, run_stream
 from aiowheel.cli._session import Conf, Master, Verbose, spark_session
@@ -85,6 +86,7 @@ def purgatory(
     delete_files: DeleteFiles = False,
     records_per_batch: RecordsPerBatch = StreamLimits.records_per_batch,
     batch_interval: BatchInterval = StreamLimits.batch_interval,
+    kafka_config: KafkaConfig = None,
     master: Master = None,
     conf: Conf = None,
     verbose: Verbose = False,
@@ -103,6 +105,7 @@ def purgatory(
     """
     started = clock.perf_counter()
     form = None if format is None else Format(format)
+    topic_options = options_of_topics(kafka_config, (operations, events, out))
     open_session = partial(
         spark_session, "aiowheel purgatory", master=master, conf=conf, verbose=verbose
     )
@@ -128,6 +131,7 @@ def purgatory(
             tick=tick,
             format=form,
             limits=limits,
+            topic_options=topic_options,
         )
         run_stream(options, open_session, as_json=json)
         return
@@ -146,7 +150,8 @@ def purgatory(
                     open_session(uris=(operations, events, out)) as spark,
                     progress.tasks_of(spark, "replaying the trace"),
                 ):
-                    result = run(spark, operations, events, out, tick, form)
+                    places = operations, events, out
+                    result = run(spark, *places, tick, form, topic_options=topic_options)
     except OSError as error:
         raise AiowheelError(f"{error.filename or out}: {error.strerror}") from error
     print_result(

@@ -100,6 +100,18 @@ NO_TOPIC = (
     "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host "
     "this topic-partition. SQLSTATE: XXKST"
 )
+KAFKA = "org.apache.kafka.common"
+NO_USER = (
+    f"{QUERY}{KAFKA}.errors.SaslAuthenticationException: Authentication failed: Invalid username "
+    "or password SQLSTATE: XXKST\nmore"
+)
+NO_TRUST = f"{KAFKA}.errors.SslAuthenticationException: SSL handshake failed\nmore"
+NO_KEYSTORE = (
+    f"Caused by: {KAFKA}.KafkaException: Failed to load PEM SSL keystore /nowhere.pem\n"
+    "Caused by: java.nio.file.NoSuchFileException: /nowhere.pem\n"
+)
+NO_OPTION = f"{KAFKA}.config.ConfigException: Invalid value SSLL for configuration x: must be SSL\n"
+NO_RIGHT = f"{KAFKA}.errors.TopicAuthorizationException: Not authorized to access topics: [t]\n"
 NO_PATH = "[PATH_NOT_FOUND] Path does not exist: s3a://lake/a b. SQLSTATE: 42K03\n"
 NO_BUCKET = """An error occurred while calling o115.load.
 : org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://nolake/ops': getFileStatus on \
@@ -142,7 +154,16 @@ DAMAGED = "damaged, and with it the checkpoint"
         ("java.lang.OutOfMemoryError: Java heap space", AiowheelError, "spark.driver.memory"),
         ("[OTHER] No, thanks. SQLSTATE: 42K03\n\n", AiowheelError, ": [OTHER] No, thanks. (--ver"),
         (f"{QUERY}Out of luck; SQLSTATE: XXKST\n", AiowheelError, "failed: Out of luck; (--verb"),
-        (f"{QUERY}{NO_NODE}", AiowheelError, "no Kafka broker answers, or it requires other"),
+        (
+            NO_USER,
+            BadInputError,
+            "the password: Authentication failed: Invalid username or password",
+        ),
+        (NO_TRUST, BadInputError, "do not trust each other's certificate: SSL handshake failed"),
+        (NO_KEYSTORE, BadInputError, "/nowhere.pem: Kafka's client cannot load this keystore"),
+        (NO_OPTION, BadInputError, "refuses its options: Invalid value SSLL for configuration x"),
+        (NO_RIGHT, BadInputError, "allow this to the user (TopicAuthorization failed)"),
+        (f"{QUERY}{NO_NODE}", AiowheelError, "no Kafka broker answers, or it requires TLS or SASL"),
         (NO_HDFS, AiowheelError, "localhost:8020: no connection: Connection refused"),
         (NO_S3, AiowheelError, "s3a://lake/ops: no connection: Connection refused"),
         (NO_TOPIC, BadInputError, "a Kafka topic that the command reads does not exist"),

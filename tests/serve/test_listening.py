@@ -29,8 +29,9 @@ from aiowheel.serve import Certificate, Limits, TopicApp
 from aiowheel.serve import _listen as listen
 from aiowheel.serve._listen import listeners
 from aiowheel.serve._server import _config
+from tests._certificates import made_certificate
 
-from .conftest import Process, made_certificate, process, read_to_end
+from .conftest import Process, process, read_to_end
 
 pytestmark = [pytest.mark.realtime, pytest.mark.one_build]
 

@@ -20,8 +20,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from aiowheel.cli import run
 from aiowheel.serve import Limits, TopicApp
+from tests._certificates import made_certificate
 
-from .conftest import Process, made_certificate, process, read_to_end, waiters_reach
+from .conftest import Process, process, read_to_end, waiters_reach
 
 pytestmark = [pytest.mark.one_build, pytest.mark.realtime]
 

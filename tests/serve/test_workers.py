@@ -36,8 +36,9 @@ from aiowheel.errors import AiowheelError
 from aiowheel.serve import TopicApp
 from aiowheel.serve._server import TopicServer, _config
 from aiowheel.serve._workers import Workers, WorkerSetup
+from tests._certificates import made_certificate
 
-from .conftest import Process, made_certificate, process
+from .conftest import Process, process
 
 pytestmark = [
     pytest.mark.one_build,

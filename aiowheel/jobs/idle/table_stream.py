@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
@@ -46,6 +48,7 @@ class IdleTableStream:
         limit: The greatest possible time, an upper bound of *latest*.
         shards: The number of shards of the keys; fixed for the life of the checkpoint.
         interval_ms: The time between the starts of two micro-batches.
+        topic_options: Additional options for the writer of a topic, as for `open_sink`.
         written: The number of idle events per micro-batch of this run.
     """
 
@@ -61,6 +64,7 @@ class IdleTableStream:
     limit: int
     shards: int = 16
     interval_ms: int = INTERVAL_MS
+    topic_options: Mapping[str, str] = field(default_factory=dict[str, str])
     written: dict[int, int] = field(default_factory=dict[int, int])
 
     @property
@@ -87,10 +91,11 @@ class IdleTableStream:
         """
         folder = str(self.checkpoint.folder)
         fired = RowTime("fire", self.unit)
-        events = open_sink(spark, self.out, checkpoint=folder, key=("key", "fire"), time=fired)
+        open_here = partial(open_sink, spark, checkpoint=folder, options=self.topic_options)
+        events = open_here(self.out, key=("key", "fire"), time=fired)
         refused: Sink | None = None
         if self.rejects is not None:
-            refused = open_sink(spark, self.rejects, checkpoint=folder, key=REJECTS_KEY)
+            refused = open_here(self.rejects, key=REJECTS_KEY)
 
         def write(frame: DataFrame, batch_id: int) -> None:
             if refused is None:

@@ -53,6 +53,8 @@ def run_purgatory(
     out: str | Path,
     tick: int,
     form: Format | None,
+    *,
+    topic_options: Mapping[str, str] | None = None,
 ) -> PurgatoryResult:
     """Write the outcomes of a trace to ``out/outcomes`` and its bad rows to ``out/rejects``.
 
@@ -66,13 +68,16 @@ def run_purgatory(
         tick: The tick of the wheel, in the unit of the trace.
         form: The format of the files; None derives it from the suffixes of local files and means
             Parquet elsewhere.
+        topic_options: Additional options for the reader and the writer of a topic, such as
+            ``kafka.security.protocol``.
 
     Raises:
         BadInputError: An input is missing or is not a trace, a table has only bad rows, two
             operations have the same id, a URI is invalid, or see `check_replaceable`.
         AiowheelError: A row was lost; a local *out* keeps the results of the earlier run.
     """
-    tables = [_source(str(operations), form), _source(str(events), form)]
+    options = dict(topic_options or {})
+    tables = [_source(str(table), form, options) for table in (operations, events)]
     for name in ("outcomes", "rejects"):
         check_replaceable(spark, inside(str(out), name))
     with ExitStack() as kept:
@@ -95,7 +100,8 @@ def run_purgatory(
                 return replace_folder(frame, folder / name)
             is_result = name != "rejects"  # without rejected rows, there is no folder of them
             key = ("id",) if is_result else REJECTS_KEY
-            return write_rows(frame, inside(str(out), name), key=key, keep_empty=is_result)
+            place = inside(str(out), name)
+            return write_rows(frame, place, key=key, options=options, keep_empty=is_result)
 
         trace = _good_rows(*frames, write)
         _refuse_if_bad(operations, frames[0], trace.waits)
@@ -178,9 +184,10 @@ def _write_outcomes(ends: DataFrame, trace: _Trace, write: _Write) -> PurgatoryR
     )
 
 
-def _source(uri: str, form: Format | None) -> Source:
+def _source(uri: str, form: Format | None, options: Mapping[str, str]) -> Source:
     path = local_path(uri)
-    return Source(uri, (form or Format.PARQUET) if path is None else format_of_trace(path, form))
+    known = (form or Format.PARQUET) if path is None else format_of_trace(path, form)
+    return Source(uri, known, options=options)
 
 
 def _literal(number: int) -> Column:

@@ -7,7 +7,7 @@ is late.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -101,6 +101,8 @@ class PurgatoryStream:
         records_per_batch: The maximum number of records of each topic.
         interval_ms: The time between the starts of two micro-batches.
         delete_files: Whether each file of a folder is deleted after its micro-batch.
+        topic_options: Additional options for the reader and the writer of a topic, such as
+            ``kafka.security.protocol``.
         written: The output of this run, by micro-batch; the last one may not be finished.
     """
 
@@ -119,6 +121,7 @@ class PurgatoryStream:
     records_per_batch: int = RECORDS_PER_BATCH
     interval_ms: int = INTERVAL_MS
     delete_files: bool = False
+    topic_options: Mapping[str, str] = field(default_factory=dict[str, str])
     written: dict[int, Written] = field(default_factory=dict[int, "Written"])
 
     def __post_init__(self) -> None:
@@ -244,7 +247,7 @@ class PurgatoryStream:
         most = self.files_per_batch, self.records_per_batch
         delete = self.delete_files and phase is not Phase.FINISH  # which reads no file
         return [
-            Source.of_stream(str(place), form, *most, delete=delete)
+            Source.of_stream(str(place), form, *most, delete=delete, options=self.topic_options)
             for place, form in (
                 (self.operations, self.operations_format),
                 (self.events, self.events_format),
@@ -268,7 +271,14 @@ class PurgatoryStream:
     def _write(self, spark: SparkSession, decided: Decided) -> Callable[[DataFrame, int], None]:
         folder = str(self.checkpoint.folder)
         outcomes, refused = (
-            open_sink(spark, inside(str(self.out), name), checkpoint=folder, key=key, time=time)
+            open_sink(
+                spark,
+                inside(str(self.out), name),
+                checkpoint=folder,
+                key=key,
+                time=time,
+                options=self.topic_options,
+            )
             for name, key, time in (
                 ("outcomes", ("id",), RowTime("at", self.unit)),
                 ("rejects", REJECTS_KEY, None),

@@ -51,7 +51,8 @@ _ADVICE = {
     "Cannot call methods on a stopped SparkContext": "Spark has stopped: its master ended it",
     "Relative path in absolute URI": "Spark cannot read a file with a colon in its name: rename it",
     "Timed out waiting for a node assignment": (
-        "no Kafka broker answers, or it requires other options, such as kafka.security.protocol"
+        "no Kafka broker answers, or it requires TLS or SASL (--kafka-config names a file with "
+        "the options of Kafka's client)"
     ),
     "has been shut down": "Spark has stopped: its master ended it",
     "CONCURRENT_STREAM_LOG_UPDATE": (
@@ -65,6 +66,28 @@ _ADVICE = {
 
 # The text of a pattern's group replaces the braces.
 _CORRECTABLE = (
+    (
+        re.compile(r"SaslAuthenticationException: (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE),
+        "Kafka refused the user or the password: {}",
+    ),
+    (
+        re.compile(r"SslAuthenticationException: (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE),
+        "Kafka and its client do not trust each other's certificate: {}",
+    ),
+    (
+        re.compile(r"Failed to load (?:PEM )?SSL keystore (\S+)"),
+        "{}: Kafka's client cannot load this keystore or truststore",
+    ),
+    (
+        re.compile(
+            r"kafka\.common\.config\.ConfigException: (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE
+        ),
+        "Kafka's client refuses its options: {}",
+    ),
+    (
+        re.compile(r"((?:Topic|Group|Cluster)Authorization)Exception: .*"),
+        "Kafka does not allow this to the user ({} failed)",
+    ),
     (
         re.compile(r"UnknownTopicOrPartitionException"),
         "a Kafka topic that the command reads does not exist",

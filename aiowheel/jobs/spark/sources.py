@@ -62,7 +62,8 @@ class Source:
         per_batch: None reads the present contents. A number makes a stream, with at most so many
             files, or records of a topic, in a micro-batch.
         delete: Whether a stream deletes each file of a folder after its micro-batch.
-        options: Additional options for Spark's reader, such as ``kafka.security.protocol``.
+        options: Additional options for Spark's reader. Those that begin with ``kafka.``, such as
+            ``kafka.security.protocol``, are for a topic, and have no effect elsewhere.
     """
 
     uri: str
@@ -74,7 +75,14 @@ class Source:
 
     @classmethod
     def of_stream(
-        cls, uri: str, form: Format, files: int, records: int, *, delete: bool = False
+        cls,
+        uri: str,
+        form: Format,
+        files: int,
+        records: int,
+        *,
+        delete: bool = False,
+        options: Mapping[str, str] | None = None,
     ) -> Self:
         """Return the source of a stream.
 
@@ -84,9 +92,10 @@ class Source:
             files: The maximum number of files of a folder or a Delta table in a micro-batch.
             records: The maximum number of records of a topic in a micro-batch.
             delete: Whether to delete each file of a folder after its micro-batch.
+            options: As the attribute.
         """
-        is_topic = isinstance(parse_uri(uri), Topic)
-        return cls(uri, form, per_batch=records if is_topic else files, delete=delete)
+        most = records if isinstance(parse_uri(uri), Topic) else files
+        return cls(uri, form, per_batch=most, delete=delete, options=dict(options or {}))
 
     def __post_init__(self) -> None:
         """Check the format, the number, and whether the files can be deleted."""
@@ -178,7 +187,10 @@ def _load(
     files: list[str] | None = None,
 ) -> DataFrame:
     reader: Any = spark.read if source.per_batch is None else spark.readStream
-    reader = reader.format(form).options(**{**options, **source.options})
+    theirs = source.options
+    if not isinstance(place, Topic):  # Spark would pass them on to the file system
+        theirs = {name: value for name, value in theirs.items() if not name.startswith("kafka.")}
+    reader = reader.format(form).options(**{**options, **theirs})
     if schema is not None:
         reader = reader.schema(schema)
     if isinstance(place, Topic):

@@ -14,22 +14,38 @@ from confluent_kafka.admin import AdminClient
 
 from aiowheel.jobs.spark.java import find_java
 from benchmarks._ports import free_ports
+from tests._certificates import made_certificate
 
 KAFKA = "4.1.1"
+_PASSWORD = "wonder land"
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure},\
+  CONTROLLER://127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT
 controller.quorum.voters=1@127.0.0.1:{controller}
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 log.dirs={folder}/log
+listener.name.secure.sasl.enabled.mechanisms=PLAIN
+listener.name.secure.plain.sasl.jaas.config=\
+  org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{password}";
+listener.name.secure.ssl.keystore.type=PEM
+listener.name.secure.ssl.keystore.location={folder}/keystore.pem
 """
 _START_SECONDS = 60
 _STOP_SECONDS = 20
+_CLIENT = """\
+security.protocol=SASL_SSL
+sasl.mechanism=PLAIN
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+  username="alice" password="{password}";
+ssl.truststore.type=PEM
+ssl.truststore.location={certificate}
+"""
 
 
 def kafka_jars() -> Path:
@@ -64,14 +80,22 @@ class Broker:
 
     Attributes:
         address: Its ``HOST:PORT``, which stays the same after a restart.
+        secure: The ``HOST:PORT`` of its listener with TLS and passwords.
+        certificate: The file of the certificate with which that listener shows who it is.
     """
 
     def __init__(self, folder: Path) -> None:
-        port, controller = free_ports(2)
+        port, secure, controller = free_ports(3)
         self.address = f"127.0.0.1:{port}"
+        self.secure = f"127.0.0.1:{secure}"
+        self.certificate, key = made_certificate(folder, "broker")
+        keystore = folder / "keystore.pem"
+        keystore.write_text(key.read_text() + self.certificate.read_text())
         self._properties = folder / "server.properties"
         self._properties.write_text(
-            _PROPERTIES.format(port=port, controller=controller, folder=folder)
+            _PROPERTIES.format(
+                port=port, secure=secure, controller=controller, folder=folder, password=_PASSWORD
+            )
         )
         self._output = folder / "output"
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -104,6 +128,10 @@ class Broker:
             )
         client = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
         client.list_topics(timeout=_START_SECONDS)
+
+    def client_properties(self, password: str = _PASSWORD) -> str:
+        """Return the options of a client of the listener with TLS."""
+        return _CLIENT.format(password=password, certificate=self.certificate)
 
     def kill(self) -> None:
         """Kill the broker with SIGKILL; `start` continues with its stored data."""
