@@ -1,6 +1,7 @@
 """The options of all commands that run Spark."""
 
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -88,3 +89,26 @@ def test_a_standby_master_may_be_down(monkeypatch: pytest.MonkeyPatch) -> None:
         masters = f"spark://127.0.0.1:9,127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(MissingExtraError), session.open_session(master=masters):
             pass
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        (None, "the reason is printed above"),
+        ("", "it ended without a word, as if it was killed"),
+        ("Error occurred\nNo heap\n\tat a.B(C)\n", "Error occurred No heap"),
+    ],
+)
+def test_the_error_of_a_java_that_ends_at_its_start(
+    log: str | None, reason: str, tmp_path: Path
+) -> None:
+    """A Java that is killed prints nothing, so there is nothing above."""
+    pytest.importorskip("pyspark")
+    from aiowheel.jobs.spark.session import _startup_error
+
+    if log is not None:
+        (tmp_path / "spark.log").write_text(log)
+
+    error = _startup_error(RuntimeError("[JAVA_GATEWAY_EXITED] Java exited"), tmp_path)
+
+    assert str(error) == f"Java could not start Spark: {reason}"

@@ -264,12 +264,16 @@ def _startup_error(error: Exception, folder: Path) -> AiowheelError:
     if "JAVA_GATEWAY_EXITED" not in str(error):
         return explain_failure(error)
     log = folder / _LOG
-    printed = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    if not log.exists():  # Java wrote on stderr
+        return AiowheelError("Java could not start Spark: the reason is printed above")
+    printed = log.read_text(encoding="utf-8", errors="replace")
     if missing := missing_connectors(printed):
         return AiowheelError(missing)
     # Java's last output is a stack trace; its first line may be the frame around the reason.
     reason = " ".join(line for line in java_answer(printed)[:2] if not line.startswith("at "))
-    return AiowheelError(f"Java could not start Spark: {reason or 'the reason is printed above'}")
+    return AiowheelError(
+        f"Java could not start Spark: {reason or 'it ended without a word, as if it was killed'}"
+    )
 
 
 def _defaults(folder: Path, app_name: str) -> dict[str, str]:
