@@ -77,6 +77,9 @@ demo: build  ## run the main job: `aiowheel demo`
 # Tests that wait for servers most of the time.
 SERVERS := $(if $(TEST_ARGS),,tests/serve tests/shared)
 .PHONY: test
+# Tests start hundreds of processes, each of which would compile the package's sources again; and
+# each of the three runs would rewrite the asserts of all test files.
+test: export PYTHONDONTWRITEBYTECODE =
 test: build  ## run the suite on the compiled and on the pure build
 	@# Much of a run is waiting, so three runs are beside each other: Spark's tests; the pure build,
 	@# and then the servers; and all others. Spark's tests and those marked one_build run once,
@@ -127,6 +130,7 @@ test-lowest:  ## run the tests that need no Spark with the oldest packages that 
 .PHONY: test-thorough
 test-thorough: build  ## run every case of which the ordinary run tries only one; minutes long
 	$(PYTEST) -m "thorough and not shared_faults" $(TEST_ARGS)
+	$(PYTEST) -m "hypothesis and not spark and not thorough" --hypothesis-profile thorough $(TEST_ARGS)
 
 .PHONY: test-load
 test-load: build  ## run the service with thousands of real connections
