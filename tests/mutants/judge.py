@@ -41,7 +41,7 @@ _plugins: Any = importlib.import_module("cosmic_ray.plugins")
 _work_db: Any = importlib.import_module("cosmic_ray.work_db")
 _work_item: Any = importlib.import_module("cosmic_ray.work_item")
 
-OPTIONS = ("-q", "-p", "no:cacheprovider", "-m", "not slow")
+OPTIONS = ("-q", "-p", "no:cacheprovider", "-m", "not slow", "--hypothesis-profile", "thorough")
 #: Seconds of processor time; a test that takes more is left out.
 SLOW = 0.25
 #: Real seconds after which a test counts as hanging, which mutants may cause.

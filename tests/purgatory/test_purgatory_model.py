@@ -254,4 +254,6 @@ class CancelAll(Check):
 
 
 TestPurgatoryMatchesPolling = PurgatoryMatchesPolling.TestCase
-TestPurgatoryMatchesPolling.settings = settings(max_examples=300, stateful_step_count=40)
+TestPurgatoryMatchesPolling.settings = settings(
+    max_examples=3 * settings().max_examples, stateful_step_count=40
+)

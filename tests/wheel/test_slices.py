@@ -249,7 +249,7 @@ class Oracle:
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=20 * settings().max_examples)
 @given(st.sampled_from([1, 3, 10]), st.sampled_from([2, 3, 4, 8]), ACTIONS)
 def test_slices_take_entries_in_the_order_of_a_heap(
     tick: int, wheel_size: int, actions: list[Action]

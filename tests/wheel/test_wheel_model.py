@@ -153,6 +153,6 @@ class WheelMatchesHeap(RuleBasedStateMachine):
 
 
 WheelMatchesHeap.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=50, deadline=None
+    max_examples=3 * settings().max_examples // 2, stateful_step_count=50
 )
 TestWheelMatchesHeap = pytest.mark.slow(WheelMatchesHeap.TestCase)
