@@ -70,6 +70,7 @@ def by_kind(name: str) -> tuple[int, str]:
     return kind, name
 
 
+@pytest.mark.one_build
 @pytest.mark.parametrize("name", PUBLIC)
 def test_all_is_a_sorted_tuple_of_existing_names(name: str) -> None:
     """`__all__` is sorted, has no repeated name, and every name exists."""
@@ -123,6 +124,7 @@ def test_the_file_of_a_module_exists() -> None:
     assert "aiowheel._units" in files
 
 
+@pytest.mark.one_build
 def test_importing_the_package_loads_nothing_heavy() -> None:
     """`import aiowheel` imports no extra."""
     program = f"import aiowheel, sys; print([m for m in {HEAVY!r} if m in sys.modules])"
@@ -132,6 +134,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert loaded.stdout.strip() == "[]"
 
 
+@pytest.mark.one_build
 @pytest.mark.parametrize("build", ["present", "pure"])
 def test_importing_the_package_loads_no_seldom_used_module(build: str) -> None:
     """`import aiowheel` imports no seldom used module besides those of asyncio."""
@@ -148,6 +151,7 @@ def test_importing_the_package_loads_no_seldom_used_module(build: str) -> None:
     assert loaded.stdout.strip() == "[]"
 
 
+@pytest.mark.one_build
 @pytest.mark.parametrize(
     ("module", "package", "extras"),
     [
@@ -188,6 +192,7 @@ def test_a_module_without_its_package_names_the_extra(
     assert printed.stdout == f"this needs: pip install 'aiowheel[{extras}]'\n"
 
 
+@pytest.mark.one_build
 @pytest.mark.parametrize("package", ["numpy", "pyarrow", "pyspark"])
 def test_the_jobs_without_a_package_name_the_extra(package: str) -> None:
     """Each name of the package is imported on first use; `pip install` takes the extra."""
@@ -205,6 +210,7 @@ def test_the_jobs_without_a_package_name_the_extra(package: str) -> None:
     assert set(lines) == {"this needs: pip install 'aiowheel[spark]'"}
 
 
+@pytest.mark.one_build
 def test_a_missing_extra_names_a_cause_that_pip_does_not_mend() -> None:
     """pytest.importorskip skips for a missing module alone, and a broken one is not missing."""
     missing, broken = MissingExtraError("trace"), MissingExtraError("trace")
@@ -216,6 +222,7 @@ def test_a_missing_extra_names_a_cause_that_pip_does_not_mend() -> None:
     assert str(broken) == f"{missing} (ImportError: libarrow.so: no such file)"
 
 
+@pytest.mark.one_build
 def test_the_help_text_loads_nothing_heavy() -> None:
     """`aiowheel --help` imports typer, but neither Spark nor Arrow."""
     program = (

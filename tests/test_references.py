@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).parent / "_references.py"
-CYCLES = 200
-#: The blocks that caches may keep. A leak of one block a cycle would be ten times as many.
+CYCLES = 100
+#: The blocks that caches may keep. A leak of one block a cycle would be five times as many.
 MOST = 20
 
 
