@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ WITHOUT_FILE = re.compile(r"held by `([\w/]+\.py)::`")
 BARE = re.compile(r"\| `(test_\w+)` \|")
 
 
+@cache
 def names_in(path: Path) -> set[str]:
     """Return top-level functions, classes and assigned names of a test file."""
     names: set[str] = set()

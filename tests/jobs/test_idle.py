@@ -44,13 +44,14 @@ VIEWS = {
     "logpod": View(LOGS, "PodName", "TimeUnixNano", Unit.NS, 267_301, 124, 54),
 }
 LARGE = {"trace", "pod"}  # half a million rows each
+REPEATED = {("logpod", 30), ("logpod", 1800)}  # the same rows as with 300 seconds
 each_fact = pytest.mark.parametrize(
     ("name", "seconds", "events", "sha256"),
     [
         pytest.param(
             *fact,
             id=f"{fact[0]}-{fact[1]}",
-            marks=[pytest.mark.thorough] if fact[0] in LARGE else [],
+            marks=[pytest.mark.thorough] if fact[0] in LARGE or fact[:2] in REPEATED else [],
         )
         for fact in FACTS
     ],

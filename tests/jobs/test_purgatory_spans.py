@@ -9,6 +9,7 @@ import csv
 from collections import Counter
 from collections.abc import Container
 from dataclasses import asdict
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SPANS = "nezha-trainticket/nezha-trainticket-traces.tar.gz"
+COLUMNS = ("TraceID", "SpanID", "ParentID", "StartTimeUnixNano", "EndTimeUnixNano")
 SECOND = 1_000_000_000
 TIMEOUTS = {"200ms": SECOND // 5, "1s": SECOND, "10s": 10 * SECOND}
 ROOTS = {"200ms": 3_106, "1s": 578, "10s": 1}
@@ -56,12 +58,16 @@ def read_spans(data_folder: Path, parents: Container[str] | None) -> Trace:
     trace = Trace([], [])
     seen: set[str] = set()
     for source in Inputs([str(data_folder / SPANS)]).sources():
-        for row in csv.DictReader(source.text):
-            span = f"{row['TraceID']}/{row['SpanID']}"
-            if span in seen or (parents is not None and row["ParentID"] not in parents):
+        rows = csv.reader(source.text)  # a DictReader takes twice as long
+        header = next(rows)
+        columns = itemgetter(*(header.index(name) for name in COLUMNS))
+        for row in rows:
+            trace_id, span_id, parent, begun, ended = columns(row)
+            span = f"{trace_id}/{span_id}"
+            if (parents is not None and parent not in parents) or span in seen:
                 continue
             seen.add(span)
-            start, end = int(row["StartTimeUnixNano"]), int(row["EndTimeUnixNano"])
+            start, end = int(begun), int(ended)
             trace.events.append(Event(span, end, NO_VALUE))
             for name, timeout in TIMEOUTS.items():
                 deadline = start + timeout + 1

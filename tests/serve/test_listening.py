@@ -142,7 +142,7 @@ def test_the_service_continues_if_the_reader_of_its_notices_ends(tmp_path: Path)
 
 @pytest.mark.posix
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_the_service_continues_if_the_disk_of_its_log_is_full(workers: int, tmp_path: Path) -> None:
     """The tokens are renewed, although no notice can be written."""
     tokens = tmp_path / "tokens"

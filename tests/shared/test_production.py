@@ -227,7 +227,7 @@ async def test_uvicorn_on_sqlite(tmp_path: Path, until: Until) -> None:
     address = f"sqlite:///{tmp_path}/documents.db"
     async with served(uvicorn_command(port, 4), port, address, tmp_path) as server:
         await every_version_arrives(
-            server, port, until, readers=60, documents=6, publishes=300, kills=2
+            server, port, until, readers=30, documents=6, publishes=120, kills=2
         )
         for path, status in BAD_READS.items():
             probe = Connection(port, asyncio.Semaphore())

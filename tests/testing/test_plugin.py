@@ -145,37 +145,33 @@ async def test_order():
     result.stdout.re_match_lines([r"FAILED .*test_order\[seed=\d\]"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ("patiense=1", "*unexpected keyword argument 'patiense'*"),
-        ("patience=-1", "*patience must be 0 or more seconds, got -1*"),
-        ("seed=[]", "*seed must be an integer, None or at least one of these, got []*"),
-        ("seed=iter([1])", "*seed must be a list or a range of seeds, got <list_iterator *"),
-        ("True, 1, None, 0, 5", "*takes from 0 to 4 positional arguments but 5 were given*"),
-    ],
-)
-def test_a_malformed_mark_is_refused_with_the_name_of_the_test(
-    pytester: pytest.Pytester, arguments: str, text: str
-) -> None:
+MALFORMED = {
+    "patiense=1": "*unexpected keyword argument 'patiense'*",
+    "patience=-1": "*patience must be 0 or more seconds, got -1*",
+    "seed=[]": "*seed must be an integer, None or at least one of these, got []*",
+    "seed=iter([1])": "*seed must be a list or a range of seeds, got <list_iterator *",
+    "True, 1, None, 0, 5": "*takes from 0 to 4 positional arguments but 5 were given*",
+}
+
+
+def test_a_malformed_mark_is_refused_with_the_name_of_the_test(pytester: pytest.Pytester) -> None:
     """The error has the name of the test and the bad argument, without internals."""
-    pytester.makepyfile(
-        ASYNC_TEST
-        + f"""
+    tests = [
+        f"""
 @pytest.mark.asyncio
 @pytest.mark.virtual_time({arguments})
-async def test_it():
-    pass
-
-def test_other():
+async def test_it_{number}():
     pass
 """
-    )
+        for number, arguments in enumerate(MALFORMED)
+    ]
+    pytester.makepyfile("".join([ASYNC_TEST, *tests, "\ndef test_other():\n    pass\n"]))
 
     result = run(pytester, *ASYNCIO)
 
-    result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines([f"*::test_it: mark virtual_time: {text}"])
+    result.assert_outcomes(passed=1, errors=len(MALFORMED))
+    for number, text in enumerate(MALFORMED.values()):
+        result.stdout.fnmatch_lines([f"*::test_it_{number}: mark virtual_time: {text}"])
 
 
 def test_a_pytest_asyncio_without_the_hook_is_refused(pytester: pytest.Pytester) -> None:
@@ -263,42 +259,35 @@ def test_other():
     result.stdout.fnmatch_lines(["*::test_it: mark virtual_time needs pytest 8.0 or later *"])
 
 
-@pytest.mark.parametrize(
-    "own",
-    [
-        '"anyio_backend", ["asyncio"]',
-        '"value, anyio_backend", [(1, "asyncio")]',
-        'argnames=["anyio_backend"], argvalues=[["asyncio"]]',
-    ],
+OWN_BACKENDS = (
+    '"anyio_backend", ["asyncio"]',
+    '"value, anyio_backend", [(1, "asyncio")]',
+    'argnames=["anyio_backend"], argvalues=[["asyncio"]]',
 )
-def test_a_backend_of_the_tests_own_is_refused_under_anyio(
-    pytester: pytest.Pytester, own: str
-) -> None:
-    """The text names the mark; that of pytest would only be about a duplicate parameter."""
-    pytester.makepyfile(
-        ASYNC_TEST
-        + f"""
-@pytest.fixture(autouse=True)
-def value():
-    return 0
 
+
+def test_a_backend_of_the_tests_own_is_refused_under_anyio(pytester: pytest.Pytester) -> None:
+    """The text names the mark; that of pytest would only be about a duplicate parameter."""
+    value = "\n@pytest.fixture(autouse=True)\ndef value():\n    return 0\n"
+    tests = [
+        f"""
 @pytest.mark.anyio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize({own})
-async def test_it(request):
+async def test_it_{number}(request):
     await asyncio.sleep(3600)
-
-def test_other():
-    pass
 """
-    )
+        for number, own in enumerate(OWN_BACKENDS)
+    ]
+    pytester.makepyfile("".join([ASYNC_TEST, value, *tests, "\ndef test_other():\n    pass\n"]))
 
     result = run(pytester, *ANYIO)
 
-    result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(
-        ["*::test_it: mark virtual_time chooses the backend, so drop parametrize*"]
-    )
+    result.assert_outcomes(passed=1, errors=len(OWN_BACKENDS))
+    for number, _ in enumerate(OWN_BACKENDS):
+        result.stdout.fnmatch_lines(
+            [f"*::test_it_{number}: mark virtual_time chooses the backend, so drop parametrize*"]
+        )
 
 
 def test_a_test_case_of_unittest_is_refused(pytester: pytest.Pytester) -> None:
