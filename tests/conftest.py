@@ -89,7 +89,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if any(Path(each.partition("::")[0]).resolve() == collection_path for each in config.args):
         return None
     found = re.search(
-        r"^pytestmark = (pytest\.mark\.\w+$|\[[^\]]*)", collection_path.read_text("utf-8"), re.MULTILINE
+        r"^pytestmark = (pytest\.mark\.\w+$|\[[^\]]*)",
+        collection_path.read_text("utf-8"),
+        re.MULTILINE,
     )
     marks = re.findall(r"\bpytest\.mark\.(\w+)\b(?!\()", found[1]) if found else []
     excluded = re.findall(r"\bnot (\w+)", expression)

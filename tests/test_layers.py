@@ -103,6 +103,13 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def trees_for_this_module_only() -> Iterator[None]:
+    """Drop the trees afterwards: every garbage collection of a later test would traverse them."""
+    yield
+    parsed.cache_clear()
+
+
 def without_type_checking(tree: ast.Module) -> ast.Module:
     """Remove the blocks that only type checkers read from the tree, in place, and return it."""
     for node in ast.walk(tree):
