@@ -82,8 +82,8 @@ def find(copy: Copy, planted: Planted) -> tuple[str, str, float]:
             seed = re.search(r"^seed (\d+) of \w+ broke a rule", text, re.MULTILINE)
             if failed and seed is not None:
                 return f"world {planted.world.rpartition(':')[2]}", seed[1], spent
-        options = ("-x", "-q", "-p", "no:cacheprovider", "--timeout", "120")
-        options += ("--hypothesis-profile", "thorough")
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--timeout", "120"]
+        options += ["--hypothesis-profile", "thorough"]
         failed, text, seconds = copy.run("-m", "pytest", *options, *planted.suite.split())
         spent += seconds
         if failed and ("failed" in text or "error" in text or text == "it hangs"):
