@@ -48,6 +48,7 @@ pytestmark = [
 ]
 
 COUNT = 20
+POLL = 0.1  # seconds between two looks at the processes, which cost much where many run
 LAST = "last"
 Seen = tuple[int, Any]  # version and data
 # A worker that serves only after its parent, which has got SIGTERM from it, has begun to stop.
@@ -111,7 +112,7 @@ async def kill_one(server: Process, number: int) -> None:
     before = workers_of(server)
     before[number % len(before)].kill()
     while len(now := workers_of(server)) < len(before) or now == before:  # noqa: ASYNC110 - no event
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(POLL)
 
 
 async def by_poll(url: str, topic: str) -> AsyncGenerator[Seen, None]:
@@ -138,7 +139,7 @@ async def by_websocket(url: str, topic: str) -> AsyncGenerator[Seen, None]:
                     for message in page["messages"]:
                         yield message["version"], message["data"]
                     query = f"since={page['version']}&epoch={page['epoch']}"
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(POLL)
 
 
 async def by_events(url: str, topic: str) -> AsyncGenerator[Seen, None]:
@@ -160,7 +161,7 @@ async def by_events(url: str, topic: str) -> AsyncGenerator[Seen, None]:
                             for message in page["messages"]:
                                 yield message["version"], message["data"]
                             headers["Last-Event-ID"] = position
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(POLL)
 
 
 async def seen_by(messages: AsyncGenerator[Seen, None]) -> list[Seen]:
@@ -286,7 +287,7 @@ async def test_a_stop_answers_all_who_wait(store: str) -> None:
             address = f"{server.url}/topics/a?timeout=60"
             polls = [asyncio.create_task(client.get(address)) for _ in range(COUNT)]
             while not await all_wait(client, server):  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(POLL)
             code, errors = await asyncio.to_thread(server.stop)
             answers = await asyncio.gather(*polls)
 
@@ -430,7 +431,7 @@ def test_a_hangup_replaces_every_worker(store: str, tmp_path: Path) -> None:
         version.write_text("broken")
         assert re.search("not reloaded: worker . ended with exit code", hang_up())
         while workers_of(server) != first:  # the new workers that did not fail are killed
-            time.sleep(0.02)
+            time.sleep(POLL)
         assert (statuses(old), versions()) == ({200}, {"1"})
 
         version.write_text("2")
@@ -483,7 +484,7 @@ async def test_a_hangup_refuses_no_request(store: str) -> None:
             address = f"{server.url}/topics/a?timeout=120"
             polls = [asyncio.create_task(client.get(address)) for _ in range(COUNT)]
             while not await all_wait(client, server):  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(POLL)
             readers = (by_poll, by_websocket, by_events)
             reading = [asyncio.create_task(seen_by(each(server.url, "b"))) for each in readers]
             server.process.send_signal(signal.SIGHUP)
@@ -531,7 +532,7 @@ async def test_every_worker_answers_a_scrape_for_all(store: str) -> None:
                     waiters = samples(text, "aiowheel_serve_waiters")
                     if set(waiters) == workers and sum(waiters.values()) == waiting:
                         return text
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(POLL)
 
             text = await settled({"1", "2", "3"}, COUNT)
             assert samples(text, "aiowheel_serve_workers") == {"": 3.0}
