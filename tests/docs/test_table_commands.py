@@ -54,6 +54,7 @@ def test_a_command_on_a_page_is_accepted(
         yield
 
     monkeypatch.chdir(tmp_path)  # some commands write into the current folder
+    Path("client.properties").write_text("security.protocol=SSL\n")
     monkeypatch.setattr("aiowheel.jobs.spark.session.open_session", no_session)
     monkeypatch.setattr("aiowheel.jobs.spark.brokers.check_brokers", list)  # no connection
     monkeypatch.setattr("importlib.metadata.version", str)  # delta-spark may not be installed
