@@ -16,7 +16,6 @@ A test that needs a system has the mark `linux` or `posix`; other systems skip i
 import asyncio
 import gc
 import os
-import re
 import selectors
 import signal
 import sys
@@ -75,27 +74,6 @@ def pytest_sessionstart() -> None:
     for name in [*os.environ]:
         if name in TERMINAL_VARIABLES or name.startswith(("SPARK_", "PYSPARK_")):
             del os.environ[name]
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import test files all of whose tests have a mark that -m excludes.
-
-    The pure run needs half of the files. The rest would cost several seconds of imports, such as
-    those of Spark. A file that the command names is collected in any case.
-    """
-    expression = str(config.option.markexpr)
-    if " or " in expression or collection_path.suffix != ".py":
-        return None
-    if any(Path(each.partition("::")[0]).resolve() == collection_path for each in config.args):
-        return None
-    found = re.search(
-        r"^pytestmark = (pytest\.mark\.\w+$|\[[^\]]*)",
-        collection_path.read_text("utf-8"),
-        re.MULTILINE,
-    )
-    marks = re.findall(r"\bpytest\.mark\.(\w+)\b(?!\()", found[1]) if found else []
-    excluded = re.findall(r"\bnot (\w+)", expression)
-    return True if {*marks} & {*excluded} else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
