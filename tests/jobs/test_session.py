@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 QUICK = 'java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", driver_memory="1g"'
 
+GIVEN = 'conf={"spark.sql.session.timeZone": "Europe/Paris"}'
+RunConfigured = Callable[[str], "tuple[Path, subprocess.CompletedProcess[str]]"]
+
 
 def run_python(code: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
     """Run *code* with this interpreter and the package under test."""
@@ -37,6 +40,71 @@ def run_python(code: str, environment: dict[str, str]) -> "subprocess.CompletedP
         env=os.environ | {"PYTHONPATH": paths} | environment,
         check=False,
     )
+
+
+@pytest.fixture(scope="module")
+def configured(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> RunConfigured:
+    """Open a session of the given arguments in a user's configuration, once per run of the tests.
+
+    The process prints settings of the session, and then an error that leaves it. Beside the process
+    the function returns the folder of the configuration.
+    """
+    cache: dict[str, tuple[Path, subprocess.CompletedProcess[str]]] = {}
+
+    def run_one(given: str) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
+        if given not in cache:
+            folder = tmp_path_factory.mktemp("configured")
+            cache[given] = folder, run_configured(given, folder)
+        return cache[given]
+
+    return run_one
+
+
+def run_configured(given: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Write a user's configuration into *folder*, and open a session that uses it."""
+    (folder / "tmp").mkdir()
+    settings = folder / "conf"
+    settings.mkdir()
+    (settings / "spark-defaults.conf").write_text(
+        "spark.master local[1]\nspark.app.name=theirs\nspark.driver.memory 640m\n"
+        "spark.sql.session.timeZone Asia/Tokyo\nspark.sql.shuffle.partitions : 7\n"
+        "spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC\n"
+    )
+    (settings / "log4j2.properties").write_text(
+        "rootLogger.level = info\nrootLogger.appenderRef.file.ref = file\n"
+        "appender.file.type = File\nappender.file.name = file\n"
+        f"appender.file.fileName = {folder}/theirs.log\n"
+        "appender.file.layout.type = PatternLayout\nappender.file.layout.pattern = %p %m%n\n"
+    )
+    python = folder / "python"
+    python.symlink_to(sys.executable)
+    code = f"""
+import traceback
+from pyspark.errors import AnalysisException
+from aiowheel.jobs.spark.session import open_session
+names = ["spark.master", "spark.app.name", "spark.driver.memory", "spark.sql.session.timeZone",
+         "spark.sql.shuffle.partitions", "spark.ui.enabled"]
+try:
+    with open_session({given}) as spark:
+        print(*(spark.conf.get(name) for name in names))
+        heap = spark._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20
+        print(500 < heap < 700, spark.sparkContext.pythonExec)
+        try:
+            spark.sql("SELECT no_such_column")
+        except AnalysisException:
+            spark._jvm.java.util.ArrayList().get(7)
+except Exception as error:
+    print(type(error).__name__, "Index 7 out of bounds" in str(error))
+    cause = error.__context__
+    print(isinstance(cause, AnalysisException), str(cause).split()[0])
+    traceback.print_exc()
+"""
+    environment = {
+        "SPARK_CONF_DIR": str(settings),
+        "PYSPARK_PYTHON": str(python),
+        "TMPDIR": str(folder / "tmp"),
+    }
+    return run_python(code, environment)
 
 
 @pytest.mark.posix
@@ -95,27 +163,13 @@ except KeyboardInterrupt:
     assert (done.stdout.split(), done.stderr) == (["interrupted"], "")
 
 
-def test_an_error_of_spark_has_its_text_after_the_session(needs_spark: None) -> None:
+@pytest.mark.posix
+def test_an_error_of_spark_has_its_text_after_the_session(configured: RunConfigured) -> None:
     """PySpark and Py4J would fetch the texts from the JVM, which has ended."""
-    code = f"""
-from pyspark.errors import AnalysisException
-from aiowheel.jobs.spark.session import open_session
-try:
-    with open_session("test", {QUICK}) as spark:
-        try:
-            spark.sql("SELECT no_such_column")
-        except AnalysisException:
-            spark._jvm.java.util.ArrayList().get(7)
-except Exception as error:
-    print(type(error).__name__, "Index 7 out of bounds" in str(error))
-    cause = error.__context__
-    print(isinstance(cause, AnalysisException), str(cause).split()[0])
-    raise
-"""
-    done = run_python(code, {})
+    _, done = configured(GIVEN)
 
     shown = ["Py4JJavaError True", "True [UNRESOLVED_COLUMN.WITHOUT_SUGGESTION]"]
-    assert done.stdout.splitlines() == shown, done.stderr
+    assert done.stdout.splitlines()[2:] == shown, done.stderr
     assert "\npy4j.protocol.Py4JJavaError: An error occurred while calling" in done.stderr
     assert "\npyspark.errors.exceptions.captured.AnalysisException: [UNRESOLVED" in done.stderr
 
@@ -198,10 +252,7 @@ def test_workers_import_pyspark_as_it_is_installed(spark: "SparkSession") -> Non
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
-        (
-            'conf={"spark.sql.session.timeZone": "Europe/Paris"}',
-            "local[1] theirs 640m Europe/Paris",
-        ),
+        (GIVEN, "local[1] theirs 640m Europe/Paris"),
         pytest.param('"ours"', "local[1] theirs 640m Asia/Tokyo", marks=pytest.mark.spark_cluster),
         pytest.param(
             'master="local[2]"', "local[2] theirs 640m Asia/Tokyo", marks=pytest.mark.spark_cluster
@@ -210,47 +261,16 @@ def test_workers_import_pyspark_as_it_is_installed(spark: "SparkSession") -> Non
     ids=["setting", "nothing", "master"],
 )
 def test_the_users_configuration_takes_precedence(
-    given: str, shown: str, needs_spark: None, tmp_path: Path
+    given: str, shown: str, configured: RunConfigured
 ) -> None:
     """Files of SPARK_CONF_DIR and PYSPARK_PYTHON apply; only given values override them."""
-    (tmp_path / "tmp").mkdir()
-    settings = tmp_path / "conf"
-    settings.mkdir()
-    (settings / "spark-defaults.conf").write_text(
-        "spark.master local[1]\nspark.app.name=theirs\nspark.driver.memory 640m\n"
-        "spark.sql.session.timeZone Asia/Tokyo\nspark.sql.shuffle.partitions : 7\n"
-        "spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC\n"
-    )
-    (settings / "log4j2.properties").write_text(
-        "rootLogger.level = info\nrootLogger.appenderRef.file.ref = file\n"
-        "appender.file.type = File\nappender.file.name = file\n"
-        f"appender.file.fileName = {tmp_path}/theirs.log\n"
-        "appender.file.layout.type = PatternLayout\nappender.file.layout.pattern = %p %m%n\n"
-    )
-    python = tmp_path / "python"
-    python.symlink_to(sys.executable)
-    code = f"""
-from aiowheel.jobs.spark.session import open_session
-names = ["spark.master", "spark.app.name", "spark.driver.memory", "spark.sql.session.timeZone",
-         "spark.sql.shuffle.partitions", "spark.ui.enabled"]
-with open_session({given}) as spark:
-    print(*(spark.conf.get(name) for name in names))
-    heap = spark._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20
-    print(500 < heap < 700, spark.sparkContext.pythonExec)
-"""
-    environment = {
-        "SPARK_CONF_DIR": str(settings),
-        "PYSPARK_PYTHON": str(python),
-        "TMPDIR": str(tmp_path / "tmp"),
-    }
-
-    done = run_python(code, environment)
+    folder, done = configured(given)
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [f"{shown} 7 false", f"True {python}"]
-    assert list((tmp_path / "tmp").iterdir()) == []
-    assert "INFO" in (tmp_path / "theirs.log").read_text()
-    assert {file.name for file in settings.iterdir()} == {
+    assert done.stdout.splitlines()[:2] == [f"{shown} 7 false", f"True {folder / 'python'}"]
+    assert list((folder / "tmp").iterdir()) == []
+    assert "INFO" in (folder / "theirs.log").read_text()
+    assert {file.name for file in (folder / "conf").iterdir()} == {
         "spark-defaults.conf",
         "log4j2.properties",
     }
@@ -269,7 +289,7 @@ def test_a_command_runs_under_spark_submit(
 
     shutil.copy(ROOT / "examples" / "spark" / "job.py", tmp_path)
     (tmp_path / "touches.csv").write_text("key,t\na,1\na,20\nb,5\n")
-    submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
+    submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]"]
     submit += ["--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
     submit += ["--conf", "spark.sql.session.timeZone=Asia/Tokyo", "job.py"]
     table = ["--key", "key", "--time", "t", "--timeout", "10", "--engine", "spark"]
