@@ -76,7 +76,8 @@ def report(
     """Return the report on the trace."""
     from aiowheel.jobs.report.job import run_report
 
-    return run_report(folder, tmp_path_factory.mktemp("out") / "report", spark)
+    out = tmp_path_factory.mktemp("out") / "report"
+    return run_report(folder, f"file://{out}", spark)
 
 
 def rows_of(report: "ReportResult", table: str) -> list[tuple[Any, ...]]:
@@ -296,7 +297,11 @@ def test_missing_keys_are_no_keys(spark: "SparkSession", tmp_path: Path) -> None
 
 
 def test_the_report_is_on_this_machine(
-    folder: Path, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    report: "ReportResult",
+    folder: Path,
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An address elsewhere would become the name of a folder here."""
     from aiowheel.jobs.report.job import run_report
@@ -306,10 +311,9 @@ def test_the_report_is_on_this_machine(
         run_report(folder, "s3a://b/report", spark)
     assert list(tmp_path.iterdir()) == []
 
-    result = run_report(folder, f"file://{tmp_path}/report", spark)
-
-    assert result.page == tmp_path / "report" / "report.html"
-    assert result.page.exists()
+    assert report.folder.name == "report"  # the fixture gives a URI of this machine
+    assert report.page == report.folder / "report.html"
+    assert report.page.exists()
 
 
 @pytest.mark.parametrize(
