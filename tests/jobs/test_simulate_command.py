@@ -130,7 +130,7 @@ def write_runs(folder: Path, starts_ns: dict[str, list[int]]) -> Path:
     [
         ({"a": 0, "b": 86_400_000 * MS}, 1_000),  # a day apart: the gap does not count
         ({"a": 0, "b": 500 * MS}, 2_000 / 1.5),  # overlapping for half of the time
-        ({"a": 0, "b": 0}, 2_000),
+        pytest.param({"a": 0, "b": 0}, 2_000, marks=pytest.mark.thorough),
     ],
 )
 def test_the_rate_is_that_of_the_time_within_runs(
@@ -152,7 +152,7 @@ def test_the_rate_is_that_of_the_time_within_runs(
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("timeout_ms", [200, 10_000])
+@pytest.mark.parametrize("timeout_ms", [200, pytest.param(10_000, marks=pytest.mark.thorough)])
 def test_the_share_that_never_completes_is_simulated(
     one_session: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], timeout_ms: int
 ) -> None:
