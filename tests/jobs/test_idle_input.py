@@ -109,10 +109,18 @@ def test_parquet_without_rows_ends_alike(both: Callable[..., Ending]) -> None:
     ("name", "write"),
     [
         ("b.parquet", write_damaged_parquet),
-        ("b.parquet", lambda path: path.write_bytes(random.Random(7).randbytes(5_000))),
+        pytest.param(
+            "b.parquet",
+            lambda path: path.write_bytes(random.Random(7).randbytes(5_000)),
+            marks=pytest.mark.thorough,
+        ),
         ("b.parquet", lambda path: pq.write_table(pa.table({"key": [""], "t": [-1]}), path)),
         ("b.csv.gz", lambda path: path.write_bytes(gzip.compress(GOOD_CSV.encode() * 99)[:-9])),
-        ("b.csv.gz", lambda path: path.write_bytes(gzip.compress(GOOD_CSV.encode())[:20] + b"x")),
+        pytest.param(
+            "b.csv.gz",
+            lambda path: path.write_bytes(gzip.compress(GOOD_CSV.encode())[:20] + b"x"),
+            marks=pytest.mark.thorough,
+        ),
         ("b.tar.gz", lambda path: path.write_bytes(random.Random(7).randbytes(5_000))),
         ("b.csv", lambda path: path.write_text("key,time\nk,1\n")),
         ("b.csv", lambda path: path.write_text("key,t\nk,x\n,3\n")),
