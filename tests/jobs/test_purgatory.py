@@ -154,17 +154,16 @@ def test_the_query_agrees_row_by_row(
     assert by_query(trace, spark, tmp_path) == expected
 
 
-@pytest.mark.parametrize("mode", ["any", "all"])
-def test_the_query_agrees_on_busy_keys(mode: str, spark: "SparkSession", tmp_path: Path) -> None:
+def test_the_query_agrees_on_busy_keys(spark: "SparkSession", tmp_path: Path) -> None:
     """On busy keys the query joins narrow bins first, and then wide bins for some operations."""
-    source = random.Random(mode)
+    source = random.Random("any and all")
     keys = ["busy", "busier", "quiet"]
     operations: list[Operation] = []
-    for number in range(300):
+    for number in range(600):
         watched = tuple(source.sample(keys, source.randrange(1, 4)))
         created = source.randrange(SPAN_MS)
         least = tuple(source.choice((NO_VALUE, 500, 990, 1_001)) for _ in watched)
-        wanted = 1 if mode == "any" else len(watched)
+        wanted = 1 if number % 2 else len(watched)
         deadline = source.choice((created + source.randrange(9_000), NEVER))
         operations.append(Operation(str(number), watched, least, wanted, created, deadline))
     choose = ["busy"] * 40 + ["busier"] * 80 + ["quiet"]
@@ -182,7 +181,7 @@ def test_the_query_agrees_on_busy_keys(mode: str, spark: "SparkSession", tmp_pat
 def test_the_stream_agrees_row_by_row(
     trace: Trace, expected: list[Ending], spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """Rows come out of order, in several files, on four shards; no row is late."""
+    """Rows come out of order, in several files, on two shards; no row is late."""
     from aiowheel.jobs.operations.stream import PurgatoryStream
     from aiowheel.jobs.spark.sinks import read_batches
     from aiowheel.jobs.spark.stream_run import StreamRun, Until
@@ -196,7 +195,7 @@ def test_the_stream_agrees_row_by_row(
         Unit.MS,
         TICK,
         max_lateness_ms=LATE_MS,
-        shards=4,
+        shards=2,
         files_per_batch=1,
     )
 

@@ -38,6 +38,7 @@ EVENTS: list[dict[str, Any]] = [
     {"key": "b", "time": 1_700},
     {"time": 1},
 ]
+SAME_ID: list[dict[str, Any]] = [{}, {"deadline": 2_000}, {"mode": "any"}]
 OUTCOMES = {("both", "completed", "b", 1_700), ("late", "expired", None, 1_510)}
 
 
@@ -254,7 +255,7 @@ def test_a_table_of_bad_rows_is_bad_input(
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("one_session")
-@pytest.mark.parametrize("table", ["ops", "events"])
+@pytest.mark.parametrize("table", ["ops", pytest.param("events", marks=pytest.mark.thorough)])
 def test_spark_refuses_a_table_of_bad_rows(
     table: str, trace: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -357,8 +358,17 @@ def test_the_batches_of_a_stream_are_not_replaced(
     assert (batch / "part-0.parquet").exists()
 
 
-@pytest.mark.parametrize("engine", ["wheel", pytest.param("spark", marks=pytest.mark.spark)])
-@pytest.mark.parametrize("change", [{}, {"deadline": 2_000}, {"mode": "any"}])
+@pytest.mark.parametrize(
+    ("engine", "change"),
+    [
+        *(("wheel", change) for change in SAME_ID),
+        pytest.param("spark", SAME_ID[0], marks=pytest.mark.spark),
+        *(
+            pytest.param("spark", change, marks=[pytest.mark.spark, pytest.mark.thorough])
+            for change in SAME_ID[1:]
+        ),
+    ],
+)
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_two_operations_with_one_id_are_refused(
@@ -385,7 +395,7 @@ def test_two_operations_with_one_id_are_refused(
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.usefixtures("one_session")
-@pytest.mark.parametrize("table", ["outcomes", "rejects"])
+@pytest.mark.parametrize("table", ["outcomes", pytest.param("rejects", marks=pytest.mark.thorough)])
 def test_executors_with_separate_disks_fail_the_run(
     table: str,
     trace: list[str],
