@@ -19,7 +19,7 @@ from aiowheel.jobs.schemas import OUTCOMES
 from aiowheel.jobs.spark.hadoop import HadoopFolders, read_whole_folders
 from aiowheel.jobs.spark.sinks import read_batches, read_folder
 from aiowheel.jobs.spark.uris import Folder, parse_uri
-from aiowheel.rules import NO_VALUE, Event, Operation
+from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
 
 from .test_odd_paths import write_trace
 
@@ -93,7 +93,7 @@ def test_idle_reads_and_writes_local_files(folder: Path, suffix: str) -> None:
     assert (folder / "spark").read_text() == (folder / "wheel").read_text()
 
 
-@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize("scheme", ["", pytest.param("file://", marks=pytest.mark.thorough)])
 def test_purgatory_reads_and_writes_local_files(folder: Path, scheme: str) -> None:
     """A path and a URI name the same files."""
     tables = [f"{scheme}{place}" for place in write_tables(folder)]
@@ -108,27 +108,32 @@ def test_the_stream_of_purgatory_keeps_a_local_checkpoint(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It stops, lists its pending operations, and continues."""
-    tables = map(str, write_tables(folder))
+    places = write_tables(folder)
     out = folder / "out"
-    command = ["purgatory", *tables, "--stream", "--shards", "2", "--out", str(out)]
+    command = ["purgatory", *map(str, places), "--stream", "--once", "--shards", "1"]
+    command += ["--out", str(out)]
 
-    assert run([*command, "--once"]) == 0
+    assert run(command) == 0
     capsys.readouterr()
     assert run(["pending", "--checkpoint", str(out / "checkpoint"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["pending"] > 0
-    assert run([*command, "--drain"]) == 0
+    # Rows that move the watermarks past all others.
+    last = Operation("last", ("z",), (NO_VALUE,), 1, 1_000, NEVER)
+    write_operations(places[0] / "1.parquet", [last])
+    write_events(places[1] / "1.parquet", [Event("y", 1_000, 1)])
+    assert run(command) == 0
 
     assert endings(read_batches(out / "outcomes", OUTCOMES)) == ENDINGS
 
 
-@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize("scheme", [pytest.param("", marks=pytest.mark.thorough), "file://"])
 def test_the_streams_of_idle_keep_a_local_checkpoint(folder: Path, scheme: str) -> None:
     """A stream reads files of any format."""
     (folder / "in").mkdir()
     rows = "".join(["key,t\n", *(f"{key},{t}\n" for key, t in TOUCHES)])
     (folder / "in" / "1.csv").write_text(rows)
     out = folder / "out"
-    command = ["idle", f"{scheme}{folder}/in", "--stream", "--drain", "--shards", "2"]
+    command = ["idle", f"{scheme}{folder}/in", "--stream", "--drain", "--shards", "1"]
     command += ["--key", "key", "--time", "t", "--unit", "ms", "--timeout", "30"]
 
     assert run([*command, "--out", f"{scheme}{out}"]) == 0

@@ -95,12 +95,13 @@ def test_the_stream_finds_the_idle_events_of_the_facts(
 
     _, _, _, unit, late_ms = VIEWS[name]
     stream = IdleStream(
-        folder=feed_view(name, 4),
+        folder=feed_view(name, 3),
         out=tmp_path / "out",
         checkpoint=Checkpoint(tmp_path / "checkpoint"),
         files=touch_files(unit),
         timeout=seconds * int(10**unit.digits),
         max_lateness_ms=late_ms,
+        shards=4,
         files_per_batch=1,
     )
 

@@ -117,6 +117,6 @@ def test_a_stream_checks_the_columns_of_a_relative_folder(
     monkeypatch.chdir(tmp_path / "here")
 
     places = ["../operations", "../events", "--out", "../out"]
-    assert run(["purgatory", *places, "--stream", "--once"]) == 2
+    assert run(["purgatory", *places, "--stream", "--shards", "1", "--once"]) == 2
 
     assert f"{file}: column created must be int64, got timestamp" in capsys.readouterr().err
