@@ -229,8 +229,12 @@ def tables_in(out: Path) -> tuple[list[Any], list[Any]]:
 def test_both_engines_reject_the_same_rows(
     form: Format, tmp_path: Path, spark: "SparkSession"
 ) -> None:
-    """Files, reasons and texts of rejects are equal, and so are the accepted rows."""
+    """Files, reasons and texts of rejects are equal, and so are the accepted rows.
+
+    The session takes the keywords of ANSI SQL, such as the column time, as reserved.
+    """
     from aiowheel.jobs.operations.batch import run_purgatory
+    from aiowheel.jobs.spark.session import changed_settings
 
     if form is Format.PARQUET:
         write_parquet(tmp_path)
@@ -242,7 +246,8 @@ def test_both_engines_reject_the_same_rows(
     rows = len(used) + len(rejected)
 
     by_wheel = run_replay(*tables, tmp_path / "wheel", 1, form)
-    by_spark = run_purgatory(spark, *tables, tmp_path / "spark", 1, form)
+    with changed_settings(spark, {"spark.sql.ansi.enforceReservedKeywords": "true"}):
+        by_spark = run_purgatory(spark, *tables, tmp_path / "spark", 1, form)
 
     assert by_wheel == by_spark
     assert_nothing_lost(asdict(by_wheel), tmp_path / "wheel", rows)
@@ -413,7 +418,13 @@ def test_a_bad_file_is_named(bad: str, tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_session")
-@pytest.mark.parametrize("bad", BAD_FILES)
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(bad, marks=[pytest.mark.thorough] if bad == "no header" else [])
+        for bad in BAD_FILES
+    ],
+)
 def test_spark_names_a_bad_file(
     bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -541,6 +552,7 @@ def test_tables_without_rows_have_an_empty_result_on_spark(
     nothing("spark", tmp_path, capsys)
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_column_may_be_named_by_a_keyword(tmp_path: Path, spark: "SparkSession") -> None:
@@ -556,10 +568,17 @@ def test_a_column_may_be_named_by_a_keyword(tmp_path: Path, spark: "SparkSession
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [["--engine", "spark"], ["--stream", "--once"]])
-@pytest.mark.parametrize("before", ["true", None])
+@pytest.mark.parametrize(
+    ("mode", "before"),
+    [
+        ("query", "true"),
+        ("stream", None),
+        pytest.param("query", None, marks=pytest.mark.thorough),
+        pytest.param("stream", "true", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_run_restores_the_settings_of_its_session(
-    mode: list[str], before: str | None, tmp_path: Path, spark: "SparkSession"
+    mode: str, before: str | None, tmp_path: Path, spark: "SparkSession"
 ) -> None:
     """With its own reader of lists, Spark fails on a file without any threshold."""
     names = [
@@ -577,8 +596,9 @@ def test_a_run_restores_the_settings_of_its_session(
         if before is not None:
             spark.conf.set(name, before)
 
-    tables = [str(tmp_path / name) for name in ("ops", "events")]
-    code = run(["purgatory", *tables, *mode, "--out", str(tmp_path / "out")])
+    command = ["purgatory", *(str(tmp_path / name) for name in ("ops", "events"))]
+    command += ["--engine", "spark"] if mode == "query" else ["--stream", "--once", "--shards", "1"]
+    code = run([*command, "--out", str(tmp_path / "out")])
 
     after = [spark.conf.get(name, None) for name in names]
     for name in names:
