@@ -42,6 +42,7 @@ def run_table(spark: "SparkSession", tmp_path: Path) -> "Callable[[str], None]":
             timeout=TIMEOUT,
             unit=Unit.S,
             form=None,
+            topic_options={},
             open_session=session,
             as_json=True,
         )
