@@ -104,6 +104,7 @@ def test_purgatory_reads_and_writes_local_files(folder: Path, scheme: str) -> No
     assert endings(read_folder(out / "outcomes", OUTCOMES)) == ENDINGS
 
 
+@pytest.mark.thorough
 def test_the_stream_of_purgatory_keeps_a_local_checkpoint(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,6 +143,7 @@ def test_the_streams_of_idle_keep_a_local_checkpoint(folder: Path, scheme: str) 
     assert sorted(found.column("fire").to_pylist()) == [31_000, 32_000, 70_000, 71_000]
 
 
+@pytest.mark.thorough
 def test_a_report_reads_a_local_trace(folder: Path) -> None:
     """The report counts the operation of the trace."""
     trace = folder / "trace"

@@ -572,7 +572,7 @@ def test_a_column_may_be_named_by_a_keyword(tmp_path: Path, spark: "SparkSession
     ("mode", "before"),
     [
         ("query", "true"),
-        ("stream", None),
+        pytest.param("stream", None, marks=pytest.mark.thorough),
         pytest.param("query", None, marks=pytest.mark.thorough),
         pytest.param("stream", "true", marks=pytest.mark.thorough),
     ],

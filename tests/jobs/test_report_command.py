@@ -141,7 +141,9 @@ EARLIER = ("report.html", "outcomes.parquet", "notes.txt")
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("failure", ["full disk", "damaged page"])
+@pytest.mark.parametrize(
+    "failure", ["full disk", pytest.param("damaged page", marks=pytest.mark.thorough)]
+)
 def test_a_failed_report_keeps_the_earlier_one(
     one_session: None,
     trace: Path,

@@ -276,9 +276,8 @@ def test_the_users_configuration_takes_precedence(
     }
 
 
-@pytest.mark.parametrize(
-    ("out", "code"), [("idle.csv", 0), pytest.param(".", 2, marks=pytest.mark.spark_cluster)]
-)
+@pytest.mark.spark_cluster
+@pytest.mark.parametrize(("out", "code"), [("idle.csv", 0), (".", 2)])
 def test_a_command_runs_under_spark_submit(
     out: str, code: int, needs_spark: None, tmp_path: Path
 ) -> None:
