@@ -75,7 +75,7 @@ demo: build  ## run the main job: `aiowheel demo`
 	$(BIN)/aiowheel demo $(DEMO_ARGS)
 
 # Tests that wait for servers most of the time.
-SERVERS := $(if $(TEST_ARGS),,tests/serve tests/shared)
+SERVERS := $(if $(TEST_ARGS),,tests/durable tests/serve tests/shared)
 .PHONY: test
 # Tests start hundreds of processes, each of which would compile the package's sources again; and
 # each of the three runs would rewrite the asserts of all test files.
