@@ -5,6 +5,7 @@ Most tests run in a separate Python process, because this one may have a session
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -161,6 +162,31 @@ except KeyboardInterrupt:
     done = run_python(code, {})
 
     assert (done.stdout.split(), done.stderr) == (["interrupted"], "")
+
+
+@pytest.mark.posix
+def test_a_call_that_meets_the_end_of_java_is_not_logged(needs_spark: None) -> None:
+    """PySpark cleans up after an interrupt, when Java has ended; Py4J logs what then fails."""
+    code = """
+import logging, signal, subprocess
+from aiowheel.jobs.spark.session import _abandoned_at_interrupts
+
+java = subprocess.Popen(["sleep", "3600"])
+try:
+    with _abandoned_at_interrupts(java):
+        logging.error("Exception while sending command.")
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            logging.error("Exception while sending command.")
+except KeyboardInterrupt:
+    logging.error("Exception while sending command.")
+print(java.returncode)
+"""
+    done = run_python(code, {})
+
+    assert done.stderr == "ERROR:root:Exception while sending command.\n" * 2
+    assert int(done.stdout) == -signal.SIGTERM
 
 
 @pytest.mark.posix

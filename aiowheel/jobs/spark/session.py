@@ -211,10 +211,12 @@ def _abandoned_at_interrupts(jvm: "subprocess.Popen[bytes] | None") -> Generator
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         nonlocal is_interrupted
         is_interrupted = True
+        logging.getLogger().addFilter(_is_not_failed_call)
         _abandon_session(jvm)
         raise KeyboardInterrupt
 
     with contextlib.ExitStack() as handlers:
+        handlers.callback(logging.getLogger().removeFilter, _is_not_failed_call)
         if jvm is not None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             handlers.enter_context(handled_by(interrupt, signal.SIGINT))
         try:
@@ -462,6 +464,11 @@ def _silence_loggers() -> None:
     logging.getLogger().addFilter(_is_not_interrupt)
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+
+
+def _is_not_failed_call(record: logging.LogRecord) -> bool:
+    # Py4J logs on the root logger that a call of PySpark's clean-up meets the end of Java.
+    return record.msg != "Exception while sending command."
 
 
 def _is_not_interrupt(record: logging.LogRecord) -> bool:
