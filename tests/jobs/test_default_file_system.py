@@ -76,7 +76,7 @@ def endings(table: pa.Table) -> list[tuple[str, str, str | None]]:
     return sorted((row["id"], row["outcome"], row["completed_by"]) for row in table.to_pylist())
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("suffix", [pytest.param("csv", marks=pytest.mark.thorough), "parquet"])
 def test_idle_reads_and_writes_local_files(folder: Path, suffix: str) -> None:
     """Both engines write the same events."""
     file = folder / f"touches.{suffix}"

@@ -527,6 +527,7 @@ def test_offsets_of_a_later_format_are_left_to_spark(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.thorough  # `test_stages` has the same question without Spark
 def test_the_state_holds_no_more_than_what_is_pending(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
