@@ -2,7 +2,7 @@
 
 import time as clock
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aiowheel._progress import Progress
@@ -50,7 +50,7 @@ class StreamOptions:
     rejects: str | None
     timeout: int
     limits: StreamLimits
-    topic_options: Mapping[str, str]
+    topic_options: Mapping[str, str] = field(repr=False)
 
     @property
     def is_of_files(self) -> bool:

@@ -3,7 +3,7 @@
 import math
 import time as clock
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,7 @@ class PurgatoryStreamOptions:
     tick: int
     format: Format | None
     limits: StreamLimits
-    topic_options: Mapping[str, str]
+    topic_options: Mapping[str, str] = field(repr=False)
 
 
 class _Tally(BatchTally):

@@ -83,3 +83,16 @@ def test_a_command_without_a_topic_refuses_it(
 
     assert run([*command, "--kafka-config", str(file)]) == 2
     assert "--kafka-config is for kafka://HOST:PORT/TOPIC" in capsys.readouterr().err
+
+
+def test_the_options_are_not_part_of_a_repr() -> None:
+    """A traceback with local variables, or a log line, would show a password."""
+    pytest.importorskip("pyspark")
+    from aiowheel.jobs.spark.kafka import TopicRecords
+    from aiowheel.jobs.spark.sources import Source
+    from aiowheel.jobs.spark.uris import Topic
+
+    options = {"kafka.sasl.jaas.config": "secret"}
+
+    assert "secret" not in repr(Source("kafka://h:1/t", options=options))
+    assert "secret" not in repr(TopicRecords(Topic("h:1", "t"), ("key",), options))

@@ -64,7 +64,7 @@ class IdleTableStream:
     limit: int
     shards: int = 16
     interval_ms: int = INTERVAL_MS
-    topic_options: Mapping[str, str] = field(default_factory=dict[str, str])
+    topic_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     written: dict[int, int] = field(default_factory=dict[int, int])
 
     @property

@@ -121,7 +121,7 @@ class PurgatoryStream:
     records_per_batch: int = RECORDS_PER_BATCH
     interval_ms: int = INTERVAL_MS
     delete_files: bool = False
-    topic_options: Mapping[str, str] = field(default_factory=dict[str, str])
+    topic_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     written: dict[int, Written] = field(default_factory=dict[int, "Written"])
 
     def __post_init__(self) -> None:

@@ -40,7 +40,7 @@ class TopicRecords:
 
     topic: Topic
     key: Sequence[str]
-    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     def write(self, frame: DataFrame, _batch_id: int = 0) -> int:
         """Send each row as a JSON object of all its columns.

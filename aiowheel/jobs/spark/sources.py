@@ -71,7 +71,7 @@ class Source:
     value_form: ValueFormat = ValueFormat.JSON
     per_batch: int | None = None
     delete: bool = False
-    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     @classmethod
     def of_stream(
