@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from aiowheel.cli._options import path_of
-from aiowheel.errors import BadInputError
+from aiowheel.cli._options import path_of, refuse
 from aiowheel.jobs.spark.uris import Topic, parse_uri
 
 KafkaConfig = Annotated[
@@ -34,8 +33,8 @@ def options_of_topics(config: Path | None, uris: Iterable[str | None]) -> dict[s
     """
     if config is None:
         return {}
-    if not any(isinstance(parse_uri(uri), Topic) for uri in uris if uri is not None):
-        raise BadInputError("--kafka-config is for kafka://HOST:PORT/TOPIC")
+    has_topic = any(isinstance(parse_uri(uri), Topic) for uri in uris if uri is not None)
+    refuse({"--kafka-config": not has_topic}, "is for kafka://HOST:PORT/TOPIC")
     from aiowheel.jobs.spark.client_properties import read_client_properties
 
     return read_client_properties(config)

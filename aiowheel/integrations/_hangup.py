@@ -69,9 +69,8 @@ async def send_until_disconnect(
     try:
         await done_before_disconnect(task, receive)
     finally:
-        await wait(
-            {task}
-        )  # not the task itself, whose cancellation would look like one from outside
+        # Not the task itself: its cancellation would look like one from outside.
+        await wait({task})
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, lost):
             raise error

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,13 +51,11 @@ def configured(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> R
     The process prints settings of the session, and then an error that leaves it. Beside the process
     the function returns the folder of the configuration.
     """
-    cache: dict[str, tuple[Path, subprocess.CompletedProcess[str]]] = {}
 
+    @cache
     def run_one(given: str) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
-        if given not in cache:
-            folder = tmp_path_factory.mktemp("configured")
-            cache[given] = folder, run_configured(given, folder)
-        return cache[given]
+        folder = tmp_path_factory.mktemp("configured")
+        return folder, run_configured(given, folder)
 
     return run_one
 

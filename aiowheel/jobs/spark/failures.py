@@ -64,14 +64,15 @@ _ADVICE = {
     ),
 }
 
+_REST = r"(.+?)(?: SQLSTATE: \w+)?$"
 # The text of a pattern's group replaces the braces.
 _CORRECTABLE = (
     (
-        re.compile(r"SaslAuthenticationException: (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE),
+        re.compile(rf"SaslAuthenticationException: {_REST}", re.MULTILINE),
         "Kafka refused the user or the password: {}",
     ),
     (
-        re.compile(r"SslAuthenticationException: (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE),
+        re.compile(rf"SslAuthenticationException: {_REST}", re.MULTILINE),
         "Kafka and its client do not trust each other's certificate: {}",
     ),
     (
@@ -79,9 +80,7 @@ _CORRECTABLE = (
         "{}: Kafka's client cannot load this keystore or truststore",
     ),
     (
-        re.compile(
-            r"kafka\.common\.config\.ConfigException: (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE
-        ),
+        re.compile(rf"kafka\.common\.config\.ConfigException: {_REST}", re.MULTILINE),
         "Kafka's client refuses its options: {}",
     ),
     (

@@ -8,6 +8,7 @@ import pytest
 
 from aiowheel.cli import run
 
+from .test_streams import report_of
 from .test_targets import records_of
 
 if TYPE_CHECKING:
@@ -49,15 +50,14 @@ def test_idle_reads_and_writes_with_a_password(
         topics.make(topic)
     topics.send(name, [b'{"key": "a", "t": 1}', b'{"key": "b", "t": 5}', b"none"])
     secure = f"kafka://{broker.secure}/{name}"
-    command = ["idle", secure, *how, "--unit", "ms", "--timeout", "1", "--json"]
+    command = ["idle", secure, *how, "--unit", "ms", "--timeout", "1"]
     command += ["--out", f"{secure}-idle", "--rejects", f"{secure}-bad"]
     command += ["--kafka-config", str(config)]
     if "--stream" in how:
         command += ["--checkpoint", str(tmp_path / "checkpoint")]
 
-    assert run(command) == 0, capsys.readouterr().err
+    found = report_of(command, capsys)
 
-    found = json.loads(capsys.readouterr().out)
     assert (found["idle_events"], found["rejected"]) == (2, 1)
     events = [
         json.loads(value) for _, value in records_of(spark, f"kafka://{topics.address}/{name}-idle")
@@ -85,14 +85,13 @@ def test_purgatory_reads_and_writes_with_a_password(
     events.mkdir()
     (events / "1.ndjson").write_text('{"key": "k", "time": 20}\n')
     secure = f"kafka://{broker.secure}/{name}"
-    command = ["purgatory", secure, str(events), *how, "--format", "ndjson", "--json"]
+    command = ["purgatory", secure, str(events), *how, "--format", "ndjson"]
     command += ["--out", f"{secure}-found", "--kafka-config", str(config)]
     if "--stream" in how:
         command += ["--checkpoint", str(tmp_path / "checkpoint"), "--max-ahead", "100000"]
 
-    assert run(command) == 0, capsys.readouterr().err
+    found = report_of(command, capsys)
 
-    found = json.loads(capsys.readouterr().out)
     assert (found["operations"], found["events"], found["rejected"]) == (
         2 if "--stream" in how else 1,
         1,
