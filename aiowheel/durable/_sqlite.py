@@ -336,6 +336,8 @@ def _connect(path: Path) -> sqlite3.Connection:
         use_wal(connection, _BUSY_SECONDS)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA wal_autocheckpoint = 1000")
+        # A statement of many rows copies each page that it changes, by default to a temporary file.
+        connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA journal_size_limit = 67108864")
     except BaseException:
         connection.close()
