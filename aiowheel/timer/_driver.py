@@ -431,7 +431,12 @@ class LoopDriver(Driver):
         self._replace_alarm(alarm, due_ns)
 
     def wake_again(self) -> None:
-        alarm = self.own_loop.call_soon(self.wake, context=self._context)
+        if self._by_delay:
+            alarm = self.own_loop.call_soon(self.wake, context=self._context)
+        else:
+            # After the loop's own timers that are due: asyncio runs what `call_soon` has queued
+            # before them, and a task that sleeps would wait for one slice more.
+            alarm = self._arm_alarm(self.own_loop.time(), self.wake, context=self._context)
         self._replace_alarm(alarm, _RUNNING)
 
     def _replace_alarm(self, alarm: Any, due_ns: i64) -> None:

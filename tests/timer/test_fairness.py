@@ -49,6 +49,36 @@ def test_a_mass_expiry_runs_in_slices(clock_loop: asyncio.SelectorEventLoop, ste
     assert turns >= MANY * 1000 // BUDGET_NS
 
 
+def test_a_task_that_sleeps_waits_for_two_slices_of_a_mass_expiry(
+    clock_loop: asyncio.SelectorEventLoop, step: Step
+) -> None:
+    """The slice in which its sleep ends, and the one that runs before asyncio resumes it."""
+    longest = 0.0
+    fired = 0
+
+    def work() -> None:
+        nonlocal fired
+        fired += 1
+        step(0.001)
+
+    async def heartbeat() -> None:
+        nonlocal longest
+        while fired < 100:
+            before = clock_loop.time()
+            await asyncio.sleep(0.001)
+            longest = max(longest, clock_loop.time() - before)
+
+    async def main() -> None:
+        async with Timer() as timer:
+            for _ in range(100):
+                timer.call_later(0.0005, work)
+            await asyncio.create_task(heartbeat())
+
+    clock_loop.run_until_complete(main())
+
+    assert BUDGET_NS / 1e9 < longest <= 2.1 * BUDGET_NS / 1e9
+
+
 def test_a_callback_postponed_by_a_slice_can_be_cancelled_or_moved(
     clock_loop: asyncio.SelectorEventLoop, step: Step
 ) -> None:
