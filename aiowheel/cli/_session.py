@@ -102,7 +102,7 @@ def job_session(
             or as `spark_session`.
         AiowheelError: As `spark_session`.
     """
-    from aiowheel.jobs.report.trace_check import check_trace
+    from aiowheel.trace._check import check_trace
 
     uris = () if trace is None else (trace,)
     if out is not None:

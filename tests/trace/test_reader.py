@@ -10,8 +10,8 @@ import pytest
 
 from aiowheel import Outcome, build_info
 from aiowheel.errors import BadInputError
-from aiowheel.jobs.report.trace_check import check_trace
 from aiowheel.trace import TRACE_SCHEMA, TraceRecorder, read_trace, read_trace_pandas, trace_files
+from aiowheel.trace._check import check_trace
 from aiowheel.trace._stored import stored_recorder
 
 from .conftest import Finish

@@ -26,10 +26,10 @@ from aiowheel._outputs import whole_folder
 from aiowheel.jobs.report.origin import origin_of
 from aiowheel.jobs.report.page import write_page
 from aiowheel.jobs.report.tables import report_tables
-from aiowheel.jobs.report.trace_check import check_trace
 from aiowheel.jobs.spark.sources import NO_FILE_SKIPPED
 from aiowheel.jobs.spark.uris import Table, Topic, local_path, parse_uri, spark_path
 from aiowheel.trace import TRACE_COLUMNS, TraceColumn
+from aiowheel.trace._check import check_trace
 
 _BUCKETS = 60
 

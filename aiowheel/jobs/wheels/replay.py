@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aiowheel.errors import BadInputError
-from aiowheel.jobs.report.trace_check import check_trace
 from aiowheel.jobs.wheels.feed import Chunk, feed
 from aiowheel.jobs.wheels.recorded_load import COLUMNS, RecordedLoad
 from aiowheel.jobs.wheels.run import WheelRun
 from aiowheel.trace import read_trace
+from aiowheel.trace._check import check_trace
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A quick check whether a folder holds a trace, before a job starts. Rank 5; no Spark."""
+"""A quick check whether a folder holds a trace, before a job starts. Rank 4."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aiowheel.errors import BadInputError
-from aiowheel.trace import TRACE_COLUMNS, trace_files
-from aiowheel.trace._stored import arrow_path, stored_schema, unreadable
+
+from ._stored import arrow_path, stored_schema, unreadable
+from .reader import trace_files
+from .schema import TRACE_COLUMNS
 
 
 def check_trace(trace_folder: str | os.PathLike[str]) -> list[str]:
