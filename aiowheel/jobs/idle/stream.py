@@ -117,7 +117,7 @@ class IdleStream:
         return start_query(events, "aiowheel-idle", self.checkpoint, phase, self.interval_ms, write)
 
     def _touches(self, spark: SparkSession, phase: Phase) -> DataFrame:
-        delete = self.delete_files and phase is not Phase.FINISH  # which reads no file
+        delete = self.delete_files and phase.reads_input
         files = (
             spark.readStream.format("binaryFile")
             .schema(BINARY_FILES_DDL)

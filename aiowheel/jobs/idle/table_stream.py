@@ -116,8 +116,7 @@ class IdleTableStream:
     def _found(self, spark: SparkSession, phase: Phase) -> DataFrame:
         latest = latest_now(self.unit, DAY_MS) if self.latest is None else F.lit(self.latest)
         flaw = flaw_of_touch(self.earliest, F.least(latest, F.lit(self.limit)))
-        delete = self.touches.delete and phase is not Phase.FINISH  # which reads no file
-        touches = replace(self.touches, delete=delete)
+        touches = replace(self.touches, delete=self.touches.delete and phase.reads_input)
         rows = phase.of_input(read_touches(spark, touches, flaw))
         seen = rows.observe(
             "touches",

@@ -245,7 +245,7 @@ class PurgatoryStream:
 
     def _sources(self, phase: Phase) -> list[Source]:
         most = self.files_per_batch, self.records_per_batch
-        delete = self.delete_files and phase is not Phase.FINISH  # which reads no file
+        delete = self.delete_files and phase.reads_input
         return [
             Source.of_stream(str(place), form, *most, delete=delete, options=self.topic_options)
             for place, form in (

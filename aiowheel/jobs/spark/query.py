@@ -42,7 +42,7 @@ def start_query(
     check_session(rows.sparkSession, ENDING)
 
     def checked(frame: DataFrame, batch_id: int) -> None:
-        if phase is not Phase.FINISH:
+        if phase.reads_input:
             check_files(refuse_missing_files(frame.sparkSession, checkpoint.folder, batch_id))
         write(frame, batch_id)
 

@@ -50,12 +50,17 @@ class Phase(Enum):
             return {"processingTime": f"{interval_ms} milliseconds"}
         return {"availableNow": True}
 
+    @property
+    def reads_input(self) -> bool:
+        """Whether the query reads input, and not only the flush rows."""
+        return self is not Phase.FINISH
+
     def of_input(self, rows: DataFrame) -> DataFrame:
         """Return the rows of an input source that this phase reads."""
         from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
         # The source stays in the query, because a checkpoint requires the same sources.
-        return rows.where(F.lit(False)) if self is Phase.FINISH else rows
+        return rows if self.reads_input else rows.where(F.lit(False))
 
 
 class Stream(Protocol):
