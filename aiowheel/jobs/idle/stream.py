@@ -110,13 +110,11 @@ class IdleStream:
         def write(frame: DataFrame, batch_id: int) -> None:
             self.written[batch_id] = folders.write(frame, batch_id)
 
-        touches = self._touches(spark, phase)
-        end = flushes(spark, self.checkpoint)
-        packs = touches.unionByName(end, allowMissingColumns=True)
-        events = detected(packs, self.timeout, self.files.unit, self.max_lateness_ms)
+        packs, end = self._packs(spark, phase), flushes(spark, self.checkpoint)
+        events = detected(packs, end, self.timeout, self.unit, self.max_lateness_ms)
         return start_query(events, "aiowheel-idle", self.checkpoint, phase, self.interval_ms, write)
 
-    def _touches(self, spark: SparkSession, phase: Phase) -> DataFrame:
+    def _packs(self, spark: SparkSession, phase: Phase) -> DataFrame:
         delete = self.delete_files and phase.reads_input
         files = (
             spark.readStream.format("binaryFile")
@@ -131,26 +129,28 @@ class IdleStream:
             F.sum("rejected").alias("rejected"),
             F.sum("irregular").alias("irregular"),
         )
-        packs = observe_packs(touches.where(F.col("pack").isNotNull()), "touches")
-        return packs.select(
-            "shard",
-            "pack",
-            timestamp("latest", self.files.unit).alias("ts"),
-        )
+        return touches.where(F.col("pack").isNotNull())
 
 
-def detected(packs: DataFrame, timeout: int, unit: Unit, max_lateness_ms: int) -> DataFrame:
+def detected(
+    packs: DataFrame, end: DataFrame, timeout: int, unit: Unit, max_lateness_ms: int
+) -> DataFrame:
     """Select ``fire: bigint, key: string`` of the idle events.
 
-    The numbers of taken touches, which exclude late ones, are observed under the name "taken".
+    The numbers of packed touches are observed, and under the name "taken" those of taken touches,
+    which exclude late ones.
 
     Args:
-        packs: ``shard``, ``pack`` of ``time`` and ``key``, and its latest time ``ts``; and flushes.
+        packs: Packs of ``time`` and ``key``, in the columns of `packs.PACK_DDL`.
+        end: The rows of `watermark.flushes`.
         timeout: In *unit*.
         unit: The unit of the times.
         max_lateness_ms: How far a touch may lie behind the newest one of earlier micro-batches.
     """
-    rows = with_watermark(packs, max_lateness_ms)
+    timed = observe_packs(packs, "touches").select(
+        "shard", "pack", timestamp("latest", unit).alias("ts")
+    )
+    rows = with_watermark(timed.unionByName(end, allowMissingColumns=True), max_lateness_ms)
     found = by_shard(rows, IdleProcessor(timeout, unit), EVENTS_DDL)
     events = observe_taken(found, F.col("key").isNull(), "taken")
     return events.where(F.col("key").isNotNull()).select("fire", "key")

@@ -15,7 +15,6 @@ from aiowheel.jobs.idle.stream import detected
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.kafka import REJECTS_KEY
 from aiowheel.jobs.spark.layout import RowTime
-from aiowheel.jobs.spark.observing import observe_packs
 from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
 from aiowheel.jobs.spark.processor import shard_of_key
 from aiowheel.jobs.spark.query import start_query
@@ -23,7 +22,7 @@ from aiowheel.jobs.spark.sources import Source, read_touches, readable, unreadab
 from aiowheel.jobs.spark.stream_run import INTERVAL_MS, Phase
 from aiowheel.jobs.spark.targets import Sink, open_sink
 from aiowheel.jobs.spark.uris import whole_uri
-from aiowheel.jobs.spark.watermark import DAY_MS, flushes, latest_now, timestamp
+from aiowheel.jobs.spark.watermark import DAY_MS, flushes, latest_now
 from aiowheel.readers import Unit
 
 if TYPE_CHECKING:
@@ -124,11 +123,8 @@ class IdleTableStream:
             F.sum(F.lit(0)).alias("irregular"),
         )
         used = readable(seen).select(shard_of_key(self.shards), F.col("t").alias("time"), "key")
-        packs = observe_packs(used.mapInArrow(pack_rows, PACK_DDL), "touches").select(
-            "shard", "pack", timestamp("latest", self.unit).alias("ts")
-        )
-        packs = packs.unionByName(flushes(spark, self.checkpoint), allowMissingColumns=True)
-        events = detected(packs, self.timeout, self.unit, self.max_lateness_ms)
+        packs, end = used.mapInArrow(pack_rows, PACK_DDL), flushes(spark, self.checkpoint)
+        events = detected(packs, end, self.timeout, self.unit, self.max_lateness_ms)
         if self.rejects is None:
             return events
         return events.unionByName(unreadable(rows), allowMissingColumns=True)
