@@ -6,7 +6,7 @@ process. Lines of text are parsed in Python, so that both engines accept the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -58,8 +58,7 @@ def read_operations(spark: SparkSession, source: Source) -> DataFrame:
     Raises:
         BadInputError: Spark cannot read a file, or a Parquet file or Delta table has other columns.
     """
-    table = _Table("operations", OPERATIONS, CHECKED_OPERATIONS)
-    return _read(spark, source, table, check_operations)
+    return _read(spark, source, _OPERATIONS)
 
 
 def read_events(spark: SparkSession, source: Source) -> DataFrame:
@@ -68,7 +67,7 @@ def read_events(spark: SparkSession, source: Source) -> DataFrame:
     The arguments and extra columns are those of `read_operations`; the other columns are ``key``,
     ``time`` and ``value`` as in `rules.Event`.
     """
-    return _read(spark, source, _Table("events", EVENTS, CHECKED_EVENTS), check_events)
+    return _read(spark, source, _EVENTS)
 
 
 def check_operations(
@@ -146,30 +145,33 @@ def rejects(rows: DataFrame) -> DataFrame:
 
 
 class _Table(NamedTuple):
-    """One of the two tables."""
+    """One of the two tables, its columns after the check, and the checks of rows and of lines."""
 
     name: str
     schema: pa.Schema
     checked: pa.Schema
+    check: Callable[..., DataFrame]
+    check_lines: Callable[..., Iterator[pa.RecordBatch]]
 
 
-def _read(
-    spark: SparkSession,
-    source: Source,
-    table: _Table,
-    check: Callable[..., DataFrame],
-) -> DataFrame:
+_OPERATIONS: Final = _Table(
+    "operations", OPERATIONS, CHECKED_OPERATIONS, check_operations, checked_operations
+)
+_EVENTS: Final = _Table("events", EVENTS, CHECKED_EVENTS, check_events, checked_events)
+
+
+def _read(spark: SparkSession, source: Source, table: _Table) -> DataFrame:
     place = parse_uri(source.uri)
     if not isinstance(place, Folder):
         rows = read_values(spark, source, table.name, table.schema)
-        return check(rows, F.col("source"), F.col("unread"), F.col("text"))
+        return table.check(rows, F.col("source"), F.col("unread"), F.col("text"))
     if source.form is not Format.PARQUET:
-        lines = checked_operations if table.name == "operations" else checked_events
-        check_lines = partial(lines, form=source.form, keep_raw=source.per_batch is not None)
+        keep_raw = source.per_batch is not None
+        check_lines = partial(table.check_lines, form=source.form, keep_raw=keep_raw)
         return _lines(spark, source, place).mapInArrow(check_lines, ddl(table.checked))
     rows = load_files(spark, source, place, ddl(table.schema), _parquet_in(source, place, table))
     # Not `_metadata.file_path`: Spark would compute it for every row, even if unused.
-    return check(rows.withColumn("url", F.input_file_name()), _path_of("url"))
+    return table.check(rows.withColumn("url", F.input_file_name()), _path_of("url"))
 
 
 def _parquet_in(source: Source, place: Folder, table: _Table) -> list[str] | None:
