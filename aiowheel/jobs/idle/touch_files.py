@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aiowheel.errors import AiowheelError
-from aiowheel.jobs.spark.packs import PACK, PACK_DDL, packs_of
+from aiowheel.jobs.spark.packs import PACK, PACK_DDL, batch_of, packs_of
 from aiowheel.readers import (
     Format,
     Inputs,
@@ -153,8 +153,7 @@ class _RejectsFile:
         if writer is None:
             self._hidden.parent.mkdir(parents=True, exist_ok=True)
             writer = self._writer = pq.ParquetWriter(self._hidden, REJECTS, compression="zstd")
-        columns = dict(zip(REJECTS.names, zip(*self._rows, strict=True), strict=True))
-        writer.write_batch(pa.RecordBatch.from_pydict(columns, REJECTS))
+        writer.write_batch(batch_of(REJECTS, self._rows))
         self._rows = []
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -16,6 +16,7 @@ from aiowheel.errors import BadInputError
 from aiowheel.jobs.operations.shard_state import count_in_state, read_state
 from aiowheel.jobs.operations.stages import STATE_NAME, key_of_hit
 from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.packs import batch_of
 from aiowheel.jobs.spark.uris import spark_file
 from aiowheel.jobs.spark.values import ddl
 from aiowheel.rules import NEVER, Operation
@@ -83,9 +84,8 @@ def _listed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for version, data in zip(*batch.to_pydict().values(), strict=True):
             waiting, created, _hits = read_state(version, data)
             rows = [_pending(row) for row in (*waiting, *created)]
-            if rows:
-                columns = dict(zip(_PENDING.names, zip(*rows, strict=True), strict=True))
-                yield from pa.table(columns, _PENDING).to_batches(_ROWS)
+            for start in range(0, len(rows), _ROWS):
+                yield batch_of(_PENDING, rows[start : start + _ROWS])
 
 
 def count_pending(spark: SparkSession, checkpoint: Path) -> int:

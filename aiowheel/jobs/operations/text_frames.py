@@ -16,6 +16,7 @@ import pyarrow as pa
 from aiowheel.jobs.operations.files import parse_event, parse_operation
 from aiowheel.jobs.operations.rows import Row, rows_of_lines
 from aiowheel.jobs.schemas import EVENTS, OPERATIONS, Flaw
+from aiowheel.jobs.spark.packs import batch_of
 from aiowheel.jobs.spark.uris import file_name
 from aiowheel.readers import Format
 from aiowheel.rules import Event, Operation
@@ -95,6 +96,4 @@ def _lines(batches: _Lines) -> Iterator[tuple[str, int, bytes]]:
 
 def _batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     while taken := list(islice(rows, _ROWS)):
-        columns = zip(*taken, strict=True)
-        arrays = [pa.array(values, of.type) for values, of in zip(columns, schema, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        yield batch_of(schema, taken)

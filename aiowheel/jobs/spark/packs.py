@@ -66,11 +66,16 @@ def packs_of(rows: pa.RecordBatch, numbers: Iterator[int], counted: str = "time"
     return pa.RecordBatch.from_pydict(columns, PACK)
 
 
-def pack(schema: pa.Schema, rows: list[Any], compression: str | None = None) -> bytes:
-    """Pack tuples with the columns of *schema*."""
+def batch_of(schema: pa.Schema, rows: list[Any]) -> pa.RecordBatch:
+    """Return tuples with the columns of *schema* as a batch."""
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-    return _stream_of(pa.RecordBatch.from_arrays(arrays, schema=schema), compression)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def pack(schema: pa.Schema, rows: list[Any], compression: str | None = None) -> bytes:
+    """Pack tuples with the columns of *schema*."""
+    return _stream_of(batch_of(schema, rows), compression)
 
 
 def unpack(data: bytes | pa.BufferReader) -> Iterator[tuple[Any, ...]]:
