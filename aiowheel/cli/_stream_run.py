@@ -21,9 +21,12 @@ from aiowheel.cli._options import number, on_this_machine
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.jobs.spark.progress import BatchCounts
 from aiowheel.jobs.spark.stream_run import (
+    FILES_PER_BATCH,
     INTERVAL_MS,
     LONGEST_LATENESS,
     MOST_SHARDS,
+    RECORDS_PER_BATCH,
+    SHARDS,
     StreamRun,
     Until,
 )
@@ -100,10 +103,10 @@ class StreamLimits:
     checkpoint: str | None = None
     once: bool = False
     drain: bool = False
-    shards: int = 16
-    files_per_batch: int = 100
+    shards: int = SHARDS
+    files_per_batch: int = FILES_PER_BATCH
     delete_files: bool = False
-    records_per_batch: int = 1_000_000
+    records_per_batch: int = RECORDS_PER_BATCH
     batch_interval: float = INTERVAL_MS / 1_000
 
     def until(self) -> Until:

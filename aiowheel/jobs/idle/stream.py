@@ -30,7 +30,7 @@ from aiowheel.jobs.spark.processor import by_shard
 from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sinks import BatchFolders, batch_folders
 from aiowheel.jobs.spark.sources import BINARY_FILES_DDL, watch_options
-from aiowheel.jobs.spark.stream_run import INTERVAL_MS, Phase
+from aiowheel.jobs.spark.stream_run import FILES_PER_BATCH, INTERVAL_MS, SHARDS, Phase
 from aiowheel.jobs.spark.uris import spark_path
 from aiowheel.jobs.spark.watermark import flushes, timestamp, with_watermark
 from aiowheel.readers import Unit
@@ -60,8 +60,8 @@ class IdleStream:
     files: TouchFiles
     timeout: int
     max_lateness_ms: int
-    shards: int = 16
-    files_per_batch: int = 100
+    shards: int = SHARDS
+    files_per_batch: int = FILES_PER_BATCH
     interval_ms: int = INTERVAL_MS
     delete_files: bool = False
     written: dict[int, int] = field(default_factory=dict[int, int])

@@ -19,7 +19,7 @@ from aiowheel.jobs.spark.packs import PACK_DDL, pack_rows
 from aiowheel.jobs.spark.processor import shard_of_key
 from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.sources import Source, read_touches, readable, unreadable
-from aiowheel.jobs.spark.stream_run import INTERVAL_MS, Phase
+from aiowheel.jobs.spark.stream_run import INTERVAL_MS, SHARDS, Phase
 from aiowheel.jobs.spark.targets import Sink, open_sink
 from aiowheel.jobs.spark.uris import whole_uri
 from aiowheel.jobs.spark.watermark import DAY_MS, flushes, latest_now
@@ -61,7 +61,7 @@ class IdleTableStream:
     earliest: int
     latest: int | None
     limit: int
-    shards: int = 16
+    shards: int = SHARDS
     interval_ms: int = INTERVAL_MS
     topic_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     written: dict[int, int] = field(default_factory=dict[int, int])

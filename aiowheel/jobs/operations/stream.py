@@ -33,8 +33,14 @@ from aiowheel.jobs.spark.layout import RowTime
 from aiowheel.jobs.spark.progress import packed_rows, taken_rows
 from aiowheel.jobs.spark.query import start_query
 from aiowheel.jobs.spark.session import changed_settings
-from aiowheel.jobs.spark.sources import RECORDS_PER_BATCH, Source
-from aiowheel.jobs.spark.stream_run import INTERVAL_MS, Phase
+from aiowheel.jobs.spark.sources import Source
+from aiowheel.jobs.spark.stream_run import (
+    FILES_PER_BATCH,
+    INTERVAL_MS,
+    RECORDS_PER_BATCH,
+    SHARDS,
+    Phase,
+)
 from aiowheel.jobs.spark.targets import open_sink
 from aiowheel.jobs.spark.uris import inside, local_path, whole_uri
 from aiowheel.jobs.spark.watermark import DAY_MS, flushes
@@ -116,8 +122,8 @@ class PurgatoryStream:
     max_ahead_ms: int = DAY_MS
     operations_format: Format = Format.PARQUET
     events_format: Format = Format.PARQUET
-    shards: int = 16
-    files_per_batch: int = 100
+    shards: int = SHARDS
+    files_per_batch: int = FILES_PER_BATCH
     records_per_batch: int = RECORDS_PER_BATCH
     interval_ms: int = INTERVAL_MS
     delete_files: bool = False

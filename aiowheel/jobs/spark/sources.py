@@ -46,8 +46,6 @@ _BYTES: Final = "ISO-8859-1"
 _NUMBER: Final = r"^-?[0-9]{1,19}$"
 #: The columns of Spark's source ``binaryFile``.
 BINARY_FILES_DDL: Final = "path string, modificationTime timestamp, length bigint, content binary"
-#: The default for a topic.
-RECORDS_PER_BATCH: Final = 1_000_000
 _FILES: Final = (Format.PARQUET, Format.NDJSON, Format.CSV)
 
 

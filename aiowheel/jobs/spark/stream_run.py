@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
     from aiowheel.jobs.spark.checkpoint import Checkpoint
 
-INTERVAL_MS: Final = 500  #: between the starts of two micro-batches, by default
+# Defaults of a stream.
+INTERVAL_MS: Final = 500  #: between the starts of two micro-batches
+SHARDS: Final = 16
+FILES_PER_BATCH: Final = 100  #: of each folder
+RECORDS_PER_BATCH: Final = 1_000_000  #: of each topic
+
 LONGEST_LATENESS: Final = 31_536_000  #: of a row, in seconds: a year
 MOST_SHARDS: Final = 100_000
 # Far below the time of a hundred micro-batches; Spark keeps the reports of no more than those.
