@@ -11,13 +11,11 @@ import typer
 from aiowheel._progress import Progress
 from aiowheel.cli._duration import checked_ns, duration
 from aiowheel.cli._job_output import print_json, print_lines, print_table
-from aiowheel.cli._options import Json, number, path_of
-from aiowheel.errors import BadInputError, MissingExtraError
+from aiowheel.cli._options import Json, named_as_options, number, path_of
+from aiowheel.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from aiowheel.jobs.wheels.replay import Replay
-
-_MOST_BUCKETS = 2**24
 
 
 def replay(
@@ -46,13 +44,14 @@ def replay(
     """
     try:
         from aiowheel.jobs.report.origin import origin_of
+        from aiowheel.jobs.wheels.checked import check_wheel_sizes
         from aiowheel.jobs.wheels.replay import replay_trace
     except ImportError as error:
         raise MissingExtraError("trace") from error
     tick_ns = checked_ns("--tick", tick)
     timeout_ns = None if timeout is None else checked_ns("--timeout", timeout)
-    if not 2 <= wheel_size <= _MOST_BUCKETS:
-        raise BadInputError(f"--wheel-size must be from 2 to {_MOST_BUCKETS}, got {wheel_size}")
+    with named_as_options("wheel size"):
+        check_wheel_sizes([wheel_size])
     with Progress() as progress:
         progress.show("reading")
         found = replay_trace(
