@@ -135,7 +135,9 @@ def _of_timer(row: Row, now_us: int, window_us: int) -> _Line:
     due, now = _to_ns(row.due_us), _to_ns(now_us)
     finished = max(due, now)
     return _Line(
-        *("overdue" if due <= now else "pending", row.handler, [row.name]),
+        purgatory="overdue" if due <= now else "pending",
+        kind=row.handler,
+        keys=[row.name],
         created=min(due, max(now, due - _to_ns(window_us))),
         deadline=due,
         finished=finished,
@@ -148,7 +150,9 @@ def _of_timer(row: Row, now_us: int, window_us: int) -> _Line:
 def _of_dead_letter(letter: DeadLetter) -> _Line:
     due = _to_ns(letter.due_us)
     return _Line(
-        *("dead", letter.handler, [letter.name]),
+        purgatory="dead",
+        kind=letter.handler,
+        keys=[letter.name],
         created=due,
         deadline=due,
         finished=_to_ns(letter.died_us),

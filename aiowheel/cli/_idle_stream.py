@@ -53,6 +53,12 @@ class StreamOptions:
     topic_options: Mapping[str, str] = field(repr=False)
 
     @property
+    def uris(self) -> list[str]:
+        """The places that the stream reads and writes, as given."""
+        places = (*self.touches, self.out, self.rejects)
+        return [place for place in places if place is not None]
+
+    @property
     def is_of_files(self) -> bool:
         """Whether the stream reads files and writes a folder, both on this machine."""
         return all(local_path(place) is not None for place in (*self.touches, self.out))
@@ -83,12 +89,7 @@ def run_stream(
         progress.show("starting Spark")
         ended = Until.STOPPED
         if not stop.is_set():
-            uris = [
-                *options.touches,
-                options.out,
-                *([] if options.rejects is None else [options.rejects]),
-            ]
-            with open_session(uris=uris) as spark:
+            with open_session(uris=options.uris) as spark:
                 progress.show(f"watching {options.touches[0]}")
                 ended = run_until_stopped(StreamRun(stream, spark, tally.take), until, stop)
     tally.close(stream.checkpoint.last_finished_batch())

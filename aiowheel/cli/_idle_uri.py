@@ -65,8 +65,7 @@ def run_table(
     with ExitStack() as stack:
         progress = stack.enter_context(Progress())
         progress.show("starting Spark")
-        given = [*uris, out, *([] if rejects is None else [rejects])]
-        spark = stack.enter_context(open_session(uris=given))
+        spark = stack.enter_context(open_session(uris=[*uris, *outputs.values()]))
         for place in outputs.values():
             check_replaceable(spark, place)
         stack.enter_context(progress.tasks_of(spark, "idle"))
