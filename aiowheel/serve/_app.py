@@ -27,11 +27,16 @@ from aiowheel.serve._event_stream import event_stream, wants_events
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._metrics import Metrics
 from aiowheel.serve._openapi import document
-from aiowheel.serve._refusal import Refusal, answer_http_exception, answer_refusal
+from aiowheel.serve._refusal import (
+    Refusal,
+    answer_http_exception,
+    answer_refusal,
+    answer_store_unavailable,
+)
 from aiowheel.serve._service import PURGATORY, Service
 from aiowheel.serve._store_address import topic_store
 from aiowheel.serve._subscription import subscribe
-from aiowheel.serve._topic_store import Totals, answer_store_unavailable
+from aiowheel.serve._topic_store import Totals
 from aiowheel.timer import Timer
 
 

@@ -18,9 +18,9 @@ from starlette.types import Receive, Scope, Send
 from aiowheel.errors import StoreUnavailableError
 from aiowheel.serve._feed import feed
 from aiowheel.serve._parameters import Seen, checked_query, last_event, topic_name
+from aiowheel.serve._refusal import retry_seconds
 from aiowheel.serve._service import POLL_HEADERS, Service
 from aiowheel.serve._topic_store import News
-from aiowheel.serve._waiters import retry_seconds
 
 MEDIA_TYPE = "text/event-stream"
 # X-Accel-Buffering: nginx must not buffer the stream.

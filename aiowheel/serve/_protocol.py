@@ -33,8 +33,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 
 from aiowheel._events import emit_info
-from aiowheel.serve._refusal import SHUTTING_DOWN
-from aiowheel.serve._waiters import retry_after
+from aiowheel.serve._refusal import SHUTTING_DOWN, retry_after
 from aiowheel.timer import Timer, TimerHandle
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from random import uniform
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -36,6 +37,16 @@ class Refusal(Exception):  # noqa: N818 - it becomes a response, not a failure o
         return JSONResponse(body, self.status, self.headers)
 
 
+def retry_seconds() -> float:
+    """Return a random delay of 1 to 5 seconds, so that clients do not retry all at once."""
+    return uniform(1, 5)  # noqa: S311 - no secret
+
+
+def retry_after() -> dict[str, str]:
+    """Return the header `Retry-After` with such a delay."""
+    return {"Retry-After": str(round(retry_seconds()))}
+
+
 def shortened(text: str) -> str:
     """Return *text* for use in a detail: quoted, ASCII only, cut to 60 characters."""
     return ascii(cut(text, 60))
@@ -45,6 +56,17 @@ async def answer_refusal(_request: Request, exc: Exception) -> Response:
     """Handle `Refusal`, as an exception handler of Starlette."""
     assert isinstance(exc, Refusal)
     return exc.answer()
+
+
+async def answer_store_unavailable(request: Request, _exc: Exception) -> Response:
+    """Handle `StoreUnavailableError` with a 503.
+
+    The response leaves out the text of the error, which may hold the store's address.
+    """
+    detail = "the store of the topics is unavailable"
+    if request.method != "GET":
+        detail += "; the request may have been carried out"
+    return Refusal(503, "store_unavailable", detail, retry_after()).answer()
 
 
 _WORDS = {404: "not_found", 405: "method_not_allowed"}

@@ -16,9 +16,9 @@ from aiowheel.serve._parameters import (
     timeout,
     topic_name,
 )
-from aiowheel.serve._refusal import SHUTTING_DOWN, Refusal
+from aiowheel.serve._refusal import SHUTTING_DOWN, Refusal, retry_after
 from aiowheel.serve._topic_store import TopicStore
-from aiowheel.serve._waiters import Waiters, retry_after
+from aiowheel.serve._waiters import Waiters
 
 PURGATORY = "topics"
 #: Without this header a cache may store the answer to a GET.

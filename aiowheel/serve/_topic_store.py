@@ -6,14 +6,9 @@ from asyncio import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from aiowheel.purgatory import Purgatory
 from aiowheel.serve._parameters import Seen
-from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._topics import answer
-from aiowheel.serve._waiters import retry_after
 from aiowheel.timer import Timer
 
 
@@ -130,14 +125,3 @@ def no_topic(name: str, has: Seen, threshold: int) -> News:
     was_removed = has.version > 0 or has.epoch is not None
     text = answer(name, "", 0, b"", missed=0, reset=was_removed)
     return News(text, Seen(0, None), None if was_removed else threshold)
-
-
-async def answer_store_unavailable(request: Request, _exc: Exception) -> Response:
-    """Handle `StoreUnavailableError` with a 503.
-
-    The response leaves out the text of the error, which may hold the store's address.
-    """
-    detail = "the store of the topics is unavailable"
-    if request.method != "GET":
-        detail += "; the request may have been carried out"
-    return Refusal(503, "store_unavailable", detail, retry_after()).answer()

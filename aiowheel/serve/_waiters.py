@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
-from random import uniform
 
 from starlette.requests import HTTPConnection
 
 from aiowheel.serve._limits import Limits
-from aiowheel.serve._refusal import Refusal
+from aiowheel.serve._refusal import Refusal, retry_after
 
 
 class Waiters:
@@ -55,13 +54,3 @@ class Waiters:
             self._by_client[client] -= 1
             if not self._by_client[client]:
                 del self._by_client[client]
-
-
-def retry_seconds() -> float:
-    """Return a random delay of 1 to 5 seconds, so that clients do not retry all at once."""
-    return uniform(1, 5)  # noqa: S311 - no secret
-
-
-def retry_after() -> dict[str, str]:
-    """Return the header `Retry-After` with such a delay."""
-    return {"Retry-After": str(round(retry_seconds()))}
