@@ -242,7 +242,7 @@ class Dashboard:
             def snapshot() -> bytes:
                 if processes is None:
                     return _as_bytes(self._sampler.snapshot())
-                return processes.snapshot(process)
+                return _as_bytes(processes.snapshot(process))
 
             def discard() -> None:
                 self._viewers.pop(process, None)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aiowheel.durable import DurableStatistics, DurableTimers
 
 SECONDS: Final = 300  #: number of points that are kept
+POINTS: Final = 5  #: number of points in a snapshot, so that a slow viewer misses none
 _FIRES: Final = ("fired", "acknowledged", "retried", "dead")
 _ENDS: Final = ("completed", "expired", "cancelled", "failed")
 

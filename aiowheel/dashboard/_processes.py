@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import Sequence
 from typing import Final
 
 from aiowheel._siblings import Siblings
 from aiowheel.dashboard._durable import merged_durable
-from aiowheel.dashboard._history import SECONDS, summed
+from aiowheel.dashboard._history import POINTS, SECONDS, summed
 from aiowheel.dashboard._rotation import SHOWN
 from aiowheel.dashboard._waiting import Json
 from aiowheel.errors import TimerClosedError
 
 _SEARCH: Final = 1.0  # seconds between two searches for new processes
 _PATIENCE: Final = 1.0  # seconds for which the first snapshot waits for all processes
-_POINTS: Final = 5  # points of the history per snapshot
 _LONGEST_SILENCE: Final = 2.0  # seconds without a snapshot after which a process is marked
 _SUMS: Final = ("pending", "scheduled", "fired", "errors")  # numbers that are added
 
@@ -66,8 +64,8 @@ class Processes:
         self._heard.clear()
         self._points.clear()
 
-    def snapshot(self, process: str) -> bytes:
-        """Return the last snapshot of *process*, or of all that answer if it is "", as JSON.
+    def snapshot(self, process: str) -> Json:
+        """Return the last snapshot of *process*, or of all that answer if it is "".
 
         Raises:
             TimerClosedError: No process answers.
@@ -83,9 +81,7 @@ class Processes:
         else:
             shown = answering[0] if len(rows) == 1 else merged(answering)
         processes = [rows[name] for name in sorted(rows)]
-        points = self.points(process, _POINTS)
-        shown = {**shown, "points": points, "processes": processes}
-        return json.dumps(shown, separators=(",", ":")).encode()
+        return {**shown, "points": self.points(process, POINTS), "processes": processes}
 
     def points(self, process: str, count: int = SECONDS) -> list[Json]:
         """Return the last points of *process*, or of all processes if it is "", oldest first."""

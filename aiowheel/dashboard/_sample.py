@@ -17,7 +17,7 @@ from aiowheel._build import __version__, accelerated
 from aiowheel._printable import as_unicode
 from aiowheel._units import ns_to_seconds
 from aiowheel.dashboard._durable import DurableSampler
-from aiowheel.dashboard._history import History
+from aiowheel.dashboard._history import POINTS, History
 from aiowheel.dashboard._occupancy import Occupancy
 from aiowheel.dashboard._rotation import Rotation, described
 from aiowheel.dashboard._waiting import Json
@@ -28,8 +28,6 @@ from aiowheel.wheel import LevelOccupancy
 
 if TYPE_CHECKING:
     from aiowheel.durable import DurableTimers
-
-_POINTS = 5  # points of the history per snapshot, so that a slow viewer misses none
 
 
 class Sampler:
@@ -104,7 +102,7 @@ class Sampler:
                 for name, (purgatory, rotation) in rotations.items()
             ],
             "durable": self._durable.snapshot(),
-            "points": self.history.last(_POINTS),
+            "points": self.history.last(POINTS),
         }
 
 

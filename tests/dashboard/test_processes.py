@@ -96,7 +96,7 @@ async def test_a_silent_process_is_marked_and_not_counted() -> None:
     processes = Processes(cast("Siblings", folder))
 
     def seen(process: str = "") -> Any:
-        snapshot = json.loads(processes.snapshot(process))
+        snapshot = processes.snapshot(process)
         rows = [(each["id"], each.get("pending"), each["silent"]) for each in snapshot["processes"]]
         return snapshot["pending"], rows
 
@@ -121,7 +121,7 @@ async def test_a_process_that_was_blocked_itself_marks_no_other(
 
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(loop, "time", partial(float, loop.time() + 60))
-    assert json.loads(processes.snapshot(""))["pending"] == 4
+    assert processes.snapshot("")["pending"] == 4
     processes.end()
 
 
