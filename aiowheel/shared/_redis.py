@@ -17,14 +17,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Map
 from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from aiowheel._arguments import safe_repr
 from aiowheel._background import LastingTask, end_task
 from aiowheel._events import emit
-from aiowheel._printable import error_repr, scheme_only
+from aiowheel._printable import error_repr
 from aiowheel.errors import AiowheelError, MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
+from aiowheel.shared._redis_client import client_of, close_client
 from aiowheel.shared._store import (
     CounterPage,
     HintListener,
@@ -44,7 +44,6 @@ _ON_ITS_WAY = 0.5  # seconds that a hint may travel until it counts as lost
 _ANSWER = 10.0  # seconds after which a server that does not answer counts as unavailable
 # Follows the settings of the client of a Sentinel, which end with a bracket.
 _REASON_OF_SENTINEL = re.compile("> - ([^<>]+?)(?:, <|$)")
-_SOCKET = 5.0  # seconds until a client that is made here gives up one of several servers
 #: Calls that run at once: redis-py opens a connection for each of them, at most a hundred.
 _MOST_CALLS = 4
 #: Errors of a server that accepts no writes at present: too few replicas, a disk that is full, a
@@ -366,7 +365,7 @@ class RedisCounters:
         from redis.asyncio import Redis
 
         server = self._server
-        self._client: Any = _client_of(server) if isinstance(server, str) else server
+        self._client: Any = client_of(server) if isinstance(server, str) else server
         is_single = isinstance(server, str) and isinstance(self._client, Redis)
         self._line = _Line(self._client) if is_single else None
         self._room = asyncio.Semaphore(_MOST_CALLS)
@@ -374,7 +373,7 @@ class RedisCounters:
     async def _close_client(self) -> None:
         if isinstance(self._server, str):
             # redis-py leaves connections open if its call is cancelled.
-            await asyncio.shield(_closed(self._client))
+            await asyncio.shield(close_client(self._client))
 
     # --- listening --------------------------------------------------------------------------
 
@@ -588,13 +587,6 @@ def _unavailable(error: Exception) -> StoreUnavailableError:
     return StoreUnavailableError(f"Redis: {type(error).__name__}: {error}")
 
 
-async def _closed(client: Any) -> None:
-    """Close a client that `_client_of` has made."""
-    for each in (client, *getattr(client, "aiowheel_sentinels", ())):
-        with suppress(Exception):  # the connection is broken already
-            await each.aclose()
-
-
 class _Line:
     """A connection for one command at a time, which is opened again after an error.
 
@@ -680,69 +672,3 @@ def _check_hints_of(client: object) -> None:
         from redis import __version__
 
         raise AiowheelError(f"Redis Cluster needs redis-py 8 or later, got {__version__}")
-
-
-def _check_account(address: str) -> None:
-    """Refuse an address whose account has a character that ends the host: it would be shown."""
-    scheme, _, rest = address.partition("://")
-    host, *behind = re.split("[/?#]", rest, maxsplit=1)
-    is_whole = scheme == "unix" or not any("@" in part for part in behind)
-    if scheme in {"redis", "rediss", "unix"}:
-        try:
-            _ = urlsplit(f"//{host}").port
-        except ValueError:
-            is_whole = False
-    if not is_whole:
-        raise ValueError(
-            "server must be redis://USER:PASSWORD@HOST:PORT/DATABASE, with %2F in place of a slash "
-            f"in the password, got {scheme_only(address)}"
-        )
-
-
-def _client_of(address: str) -> Any:
-    """Return a client without retries: the store's callers repeat calls, and do so sooner.
-
-    A call that is not repeatable, such as a publish of `aiowheel serve`, would be made twice.
-    """
-    from redis.asyncio import Redis
-    from redis.asyncio.cluster import ClusterNode, RedisCluster
-    from redis.asyncio.retry import Retry
-    from redis.asyncio.sentinel import Sentinel
-    from redis.backoff import NoBackoff
-
-    _check_account(address)
-    options: dict[str, Any] = {"socket_connect_timeout": _SOCKET}
-    options["protocol"] = 2  # redis-py spends a sixth more on each message of protocol 3
-    if address.startswith(("redis://", "rediss://", "unix://")):
-        # redis-py would create a task for each timeout; `_answers` has one for the whole call.
-        options["socket_timeout"] = None
-        return Redis.from_url(address, retry=Retry(NoBackoff(), 0), **options)
-    options["socket_timeout"] = _SOCKET
-    scheme, _, rest = address.partition("://")
-    shown = scheme_only(address)
-    if scheme not in {"redis+sentinel", "redis+cluster"}:
-        raise ValueError(
-            "server must be redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://, "
-            f"got {shown}"
-        )
-    hosts, _, path = rest.rpartition("@")[2].partition("/")
-    try:
-        account = urlsplit(f"//{rest.rpartition('@')[0]}@" if "@" in rest else "//")
-        places = [urlsplit(f"//{host}") for host in hosts.split(",")]
-        nodes = [(place.hostname or "", place.port or 6379) for place in places]
-    except ValueError:
-        raise ValueError(f"server must name hosts and ports, got {shown}") from None
-    if not all(host for host, _ in nodes):
-        raise ValueError(f"server must name hosts and ports, got {shown}")
-    for option, text in (("username", account.username), ("password", account.password)):
-        options[option] = None if text is None else unquote(text)
-    if scheme == "redis+cluster":
-        startup = [ClusterNode(host, port) for host, port in nodes]
-        return RedisCluster(startup_nodes=startup, retry=Retry(NoBackoff(), 0), **options)
-    if not path:
-        raise ValueError(f"server must end with /master, the name at the Sentinels, got {shown}")
-    make: Any = Sentinel  # redis-py does not annotate it
-    sentinel = make(nodes, sentinel_kwargs={**options, "retry": Retry(NoBackoff(), 0)})
-    client = sentinel.master_for(path, retry=Retry(NoBackoff(), 0), **options)
-    client.aiowheel_sentinels = sentinel.sentinels
-    return client
