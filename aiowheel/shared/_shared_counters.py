@@ -222,7 +222,7 @@ class SharedCounters:
             entry = catch_up.kept.get(key)
             if epoch != catch_up.epoch or entry is None or not entry.fresh:
                 return False
-            if value >= 0 and value > self._known(key):
+            if value > self._known(key):
                 return False
         return True
 
