@@ -34,48 +34,24 @@ def run(plan: WheelPlan) -> Report:
     report = Report("wheel", asdict(plan))
     by_size = {size: _churn(report, plan, size) for size in plan.sizes}
     small, large = plan.sizes[0], plan.sizes[-1]
-    expired = alternate(
-        [
-            Side(
-                side.name,
-                "passive:expire",
-                {"kind": side.arguments["kind"], "pending": large},
-                pure=side.pure,
-            )
-            for side in _passive_sides()
-        ],
-        plan.rounds,
-    )
-    report.add("expire", expired)
-    rows = [
-        [name, *(f"{one.median(figure):,.0f}" for figure in ("add", "expire"))]
-        for name, one in expired.items()
-    ]
-    report.tables.append(
-        Table(
-            f"Fill with {large:,}, then expire all (ns each, harness included)",
-            ("", "add", "expire"),
-            rows,
-        )
-    )
+    _expire(report, plan.rounds, large)
     remembered = _memory(report, plan.remembered)
     _judge(report, by_size[small], by_size[large], remembered)
     return report
 
 
-def _passive_sides() -> list[Side]:
-    sides = [Side("aiowheel", "", {"kind": "wheel"}), Side("HeapWheel", "", {"kind": "heap"})]
+def _passive_sides(workload: str, **amount: int) -> list[Side]:
+    """Return the sides of the wheels, which get the arguments in *amount*."""
+    wheel, heap = {"kind": "wheel", **amount}, {"kind": "heap", **amount}
+    sides = [Side("aiowheel", workload, wheel), Side("HeapWheel", workload, heap)]
     if accelerated():
-        sides.insert(1, Side("aiowheel pure", "", {"kind": "wheel"}, pure=True))
+        sides.insert(1, Side("aiowheel pure", workload, wheel, pure=True))
     return sides
 
 
 def _churn(report: Report, plan: WheelPlan, size: int) -> Measured:
     amount = {"pending": size, "operations": plan.operations}
-    sides = [
-        Side(side.name, "passive:churn", {**side.arguments, **amount}, pure=side.pure)
-        for side in _passive_sides()
-    ]
+    sides = _passive_sides("passive:churn", **amount)
     sides += [
         Side(loop, "timers:churn", {"api": "loop", **amount}, loop=loop) for loop in loops_here()
     ]
@@ -100,14 +76,26 @@ def _churn(report: Report, plan: WheelPlan, size: int) -> Measured:
     return measured
 
 
-def _memory(report: Report, size: int) -> Measured:
-    sides = [
-        Side(side.name, "passive:memory", {**side.arguments, "pending": size}, pure=side.pure)
-        for side in _passive_sides()
+def _expire(report: Report, rounds: int, size: int) -> None:
+    measured = alternate(_passive_sides("passive:expire", pending=size), rounds)
+    report.add("expire", measured)
+    rows = [
+        [name, *(f"{one.median(figure):,.0f}" for figure in ("add", "expire"))]
+        for name, one in measured.items()
     ]
+    report.tables.append(
+        Table(
+            f"Fill with {size:,}, then expire all (ns each, harness included)",
+            ("", "add", "expire"),
+            rows,
+        )
+    )
+
+
+def _memory(report: Report, size: int) -> Measured:
     # One round: resident memory does not vary, and a second round would start with a warm
     # allocator.
-    measured = alternate(sides, 1)
+    measured = alternate(_passive_sides("passive:memory", pending=size), 1)
     report.add("memory", measured)
     figures = ("bytes_each", "kept_percent_after_cancelling", "kept_percent_after_dropping")
     rows = [
