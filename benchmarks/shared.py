@@ -147,8 +147,8 @@ def _compared(rates: tuple[int, ...]) -> tuple[int, ...]:
 
 def _table(plan: SharedPlan, store: str, measured: Mapping[str, Series]) -> Table:
     raw = measured[RAW]
-    rows = [[RAW, f"{raw.median('p50_ms'):.2f}", "", "1", f"{raw.median('per_second'):,.0f}"]]
-    rows[0] += [""] * 4
+    first = [RAW, f"{raw.median('p50_ms'):.2f}", "", "1", f"{raw.median('per_second'):,.0f}"]
+    rows = [[*first, "", "", "", ""]]
     crowds = [(rate, f"{rate:,} per second", f"{rate} per second") for rate in plan.rates]
     if THEIR_MOST in measured:
         crowds += [
@@ -157,23 +157,16 @@ def _table(plan: SharedPlan, store: str, measured: Mapping[str, Series]) -> Tabl
         ]
     for rate, title, side in crowds:
         series = measured[side]
-        figures = {
-            name: series.median(name)
-            for name in (
-                *("p50_ms", "p99_ms", "reached_percent", "writes_a_publish"),
-                *("wake_cpu_us", "publish_cpu_us"),
-            )
-        }
         rows.append(
             [
                 title,
-                f"{figures['p50_ms']:.2f}",
-                f"{figures['p99_ms']:.1f}",
+                f"{series.median('p50_ms'):.2f}",
+                f"{series.median('p99_ms'):.1f}",
                 f"{series.times(raw, 'p50_ms'):.1f}",
-                f"{rate * figures['reached_percent'] / 100:,.0f}",
-                f"{figures['writes_a_publish']:.2f}",
-                f"{figures['wake_cpu_us']:.0f}",
-                f"{figures['publish_cpu_us']:.0f}",
+                f"{rate * series.median('reached_percent') / 100:,.0f}",
+                f"{series.median('writes_a_publish'):.2f}",
+                f"{series.median('wake_cpu_us'):.0f}",
+                f"{series.median('publish_cpu_us'):.0f}",
                 "",
             ]
         )
@@ -192,13 +185,12 @@ def _table(plan: SharedPlan, store: str, measured: Mapping[str, Series]) -> Tabl
 
 
 def _keys_table(plan: SharedPlan, store: str, series: Series) -> Table:
-    figures = {name: series.median(name) for name in series.rounds[0]}
     row = [
-        f"{figures['touch_cpu_us']:.1f}",
-        f"{figures['values_a_touch']:.2f}",
-        f"{figures['stored_s']:.1f}",
-        f"{figures['takeover_s']:.1f}",
-        f"{figures['late_percent']:.0f}",
+        f"{series.median('touch_cpu_us'):.1f}",
+        f"{series.median('values_a_touch'):.2f}",
+        f"{series.median('stored_s'):.1f}",
+        f"{series.median('takeover_s'):.1f}",
+        f"{series.median('late_percent'):.0f}",
         f"{series.maximum('lost'):.0f}",
         f"{series.maximum('twice'):.0f}",
     ]
