@@ -159,7 +159,6 @@ def _print(load: "Load", result: "SimulateResult", page: Path | None, *, as_json
     from aiowheel.jobs.report.simulate_page import COLUMNS
 
     rows = result.settings.to_pylist()
-    speed = result.operations / max(result.cpu_seconds, 1e-9)
     if as_json:
         print_json(
             {
@@ -180,7 +179,7 @@ def _print(load: "Load", result: "SimulateResult", page: Path | None, *, as_json
     lines = {
         "simulated": f"{result.operations:,} operations, {load.shards} wheels, seed {load.seed}",
         "never complete": f"{100 * load.waits.never:.4g} %",
-        "speed": f"{speed:,.0f} operations per CPU second",
+        "speed": f"{result.speed:,.0f} operations per CPU second",
         "memory": f"{result.peak_bytes / 1e6:,.0f} MB at most in one worker",
     }
     print_lines((lines if page is None else lines | {"page": str(page)}).items())

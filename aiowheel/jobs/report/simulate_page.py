@@ -46,12 +46,11 @@ def write_page(sweep: Sweep, result: SimulateResult, path: Path) -> Path:
         f"{_never(load)} complete within {load.waits.quantile(0.5):.4g} s, three quarters within "
         f"{load.waits.quantile(0.75):.4g} s.",
     )
-    speed = result.operations / max(result.cpu_seconds, 1e-9)
     page.cards(
         [
             ("settings", f"{len(rows)}"),
             ("operations simulated", f"{result.operations:,}"),
-            ("per CPU second", f"{speed:,.0f}"),
+            ("per CPU second", f"{result.speed:,.0f}"),
             ("most memory of a worker", f"{result.peak_bytes / 1e6:,.0f} MB"),
         ]
     )

@@ -158,6 +158,11 @@ class SimulateResult:
     cpu_seconds: float
     peak_bytes: int
 
+    @property
+    def speed(self) -> float:
+        """The number of simulated operations per CPU second."""
+        return self.operations / max(self.cpu_seconds, 1e-9)
+
 
 def run_simulation(
     sweep: Sweep, spark: SparkSession, *, partitions: int | None = None
