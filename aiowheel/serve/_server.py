@@ -183,12 +183,8 @@ def serve(
     checked_str("host", host)
     checked_int("port", port, 0, 65_535)
     checked_int("workers", workers, 1, MOST)
-    if workers > 1 and app.store is None:
-        raise BadInputError(f"workers must be 1 without a store, got {workers}")
-    if workers > 1 and os.name != "posix":
-        raise BadInputError(f"workers must be 1 on this system, got {workers}")
-    if workers > 1 and not command:
-        raise BadInputError(f"workers must be 1 without a command, got {workers}")
+    if workers > 1:
+        _check_workers(workers, app, command)
     silence = max(app.limits.heartbeat, app.limits.receive_timeout)
     config = _config(app, certificate)
     setup = worker_setup()
@@ -210,13 +206,8 @@ def serve(
 
         if workers > 1:
             renew = partial(_try_reload, reload or (lambda: None), notice)
-            with TemporaryDirectory(prefix="aiowheel-") as folder:
-                if len(os.fsencode(folder)) > _LONGEST_FOLDER:
-                    raise BadInputError(
-                        f"the folder of temporary files (TMPDIR) must have a shorter path, because "
-                        f"workers make Unix sockets in it, got {gettempdir()}"
-                    )
-                Workers(workers, command, sockets, Path(folder), listening, renew, notice).run()
+            with _folder_of_workers() as folder:
+                Workers(workers, command, sockets, folder, listening, renew, notice).run()
             return
 
         def reload_and_report(settings: Callable[[], None]) -> None:
@@ -225,6 +216,29 @@ def serve(
 
         again = None if reload is None else partial(reload_and_report, reload)
         _serve_on(sockets, TopicServer(config, app, listening, again), app)
+
+
+def _check_workers(workers: int, app: TopicApp, command: Sequence[str]) -> None:
+    """Refuse several workers if they cannot share topics, or cannot be started."""
+    for is_lacking, where in (
+        (app.store is None, "without a store"),
+        (os.name != "posix", "on this system"),
+        (not command, "without a command"),
+    ):
+        if is_lacking:
+            raise BadInputError(f"workers must be 1 {where}, got {workers}")
+
+
+@contextlib.contextmanager
+def _folder_of_workers() -> Generator[Path]:
+    """Make a folder for the sockets that connect the workers, and remove it after the block."""
+    with TemporaryDirectory(prefix="aiowheel-") as folder:
+        if len(os.fsencode(folder)) > _LONGEST_FOLDER:
+            raise BadInputError(
+                f"the folder of temporary files (TMPDIR) must have a shorter path, because "
+                f"workers make Unix sockets in it, got {gettempdir()}"
+            )
+        yield Path(folder)
 
 
 def _try_reload(reload: Callable[[], None], notice: Callable[[str], None]) -> bool:
