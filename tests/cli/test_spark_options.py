@@ -78,12 +78,12 @@ def test_one_server_of_a_kafka_that_answers_is_enough() -> None:
 def test_a_standby_master_may_be_down(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session starts if one of several masters answers; here it then finds no Java."""
     pytest.importorskip("pyspark")
-    from aiowheel.jobs.spark import session
+    from aiowheel.jobs.spark import environment, session
 
     def find_java() -> str:
         raise MissingExtraError("spark")
 
-    monkeypatch.setattr(session, "find_java", find_java)
+    monkeypatch.setattr(environment, "find_java", find_java)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as server:
         masters = f"spark://127.0.0.1:9,127.0.0.1:{server.getsockname()[1]}"

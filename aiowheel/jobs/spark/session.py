@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, cast
 from aiowheel._signals import handled_by
 from aiowheel.errors import AiowheelError, BadInputError, MissingExtraError
 from aiowheel.jobs.spark.connectors import missing_connectors
+from aiowheel.jobs.spark.environment import ANY_CORE, LOG, is_on_this_machine, java_environment
 from aiowheel.jobs.spark.failures import explain_failure, texts_kept
-from aiowheel.jobs.spark.java import find_java, java_answer, spark_java_home
+from aiowheel.jobs.spark.java import java_answer
 from aiowheel.jobs.spark.servers import silent_servers
 from aiowheel.jobs.spark.stream_settings import STATE_STORE
 
@@ -30,29 +31,12 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-# The last two lines: without its own logger, the gateway resets the root level and logs that.
-_LOG4J = """\
-rootLogger.level = @level@
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
-logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
-logger.gateway.level = error
-"""
-_LOG = "spark.log"
 _MASTER = re.compile(
     r"local(\[(\*|[1-9]\d*)(,\s*\d+)?\])?"
     r"|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
     r"|spark://[^:,/]+:\d+(,[^:,/]+:\d+)*"
     r"|yarn|k8s://.+"
 )
-_MASTER_FLAG = re.compile(r"--master[ =](\S+)")
-_MASTER_LINE = re.compile(r"^\s*spark\.master[\s=:]+(\S+)", re.MULTILINE)
-_ANY_CORE = "local[*]"
-_DEFAULTS_FILE = "spark-defaults.conf"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _LEAST_ON_CLUSTER = 16
 _FILE_MANAGER = (
@@ -131,7 +115,7 @@ def open_session(
         environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
         has_java = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
         if not has_java:
-            environment |= _java_environment(folder, defaults | of_java, given, verbose=verbose)
+            environment |= java_environment(folder, defaults | of_java, given, verbose=verbose)
         jvm = None
         try:
             # Only during startup, so that programs started later have the user's environment.
@@ -265,7 +249,7 @@ def _check_master(master: str) -> None:
 def _startup_error(error: Exception, folder: Path) -> AiowheelError:
     if "JAVA_GATEWAY_EXITED" not in str(error):
         return explain_failure(error)
-    log = folder / _LOG
+    log = folder / LOG
     if not log.exists():  # Java wrote on stderr
         return AiowheelError("Java could not start Spark: the reason is printed above")
     printed = log.read_text(encoding="utf-8", errors="replace")
@@ -284,7 +268,7 @@ def _defaults(folder: Path, app_name: str) -> dict[str, str]:
 
     defaults = {
         "spark.app.name": app_name,
-        "spark.master": _ANY_CORE,
+        "spark.master": ANY_CORE,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
@@ -312,7 +296,7 @@ def _settings(defaults: Mapping[str, str], given: Mapping[str, str]) -> "SparkCo
         settings.setIfMissing(name, value)
     master = str(settings.get("spark.master"))
     _check_master(master)
-    if _is_on_this_machine(master):
+    if is_on_this_machine(master):
         for name in ("spark.driver.host", "spark.driver.bindAddress"):
             settings.setIfMissing(name, "127.0.0.1")
     return settings
@@ -345,78 +329,10 @@ def parallelism(spark: "SparkSession") -> int:
         return int(str(spark.conf.get(_PARTITIONS)))
 
 
-def _is_on_this_machine(master: str) -> bool:
-    return master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:"))
-
-
-def _java_environment(
-    folder: Path, defaults: Mapping[str, str], given: Mapping[str, str], *, verbose: bool
-) -> dict[str, str]:
-    """Write the JVM's configuration folder into *folder*; return the environment it needs.
-
-    The configuration folder contains all files of the user's one. In the file of settings the
-    user's lines come after ours, and Spark uses the last line of a setting.
-    """
-    conf = folder / "conf"
-    conf.mkdir()
-    theirs = _configuration_folder()
-    for file in theirs.iterdir() if theirs else ():
-        if file.name != _DEFAULTS_FILE:
-            (conf / file.name).symlink_to(file.absolute())
-    lines = "".join(f"{name} {_property(value)}\n" for name, value in defaults.items())
-    their_lines = _text(theirs / _DEFAULTS_FILE) if theirs else ""
-    (conf / _DEFAULTS_FILE).write_text(lines + their_lines, encoding="utf-8")
-    log4j = conf / "log4j2.properties"
-    is_silent = not (verbose or log4j.exists())
-    if not log4j.exists():
-        level = "warn" if verbose else "off"
-        log4j.write_text(_LOG4J.replace("@level@", level), encoding="utf-8")
-    ours = {
-        "JAVA_HOME": str(spark_java_home(find_java())),
-        "SPARK_CONF_DIR": str(conf),
-        "AIOWHEEL_SPARK_LOG": str(folder / _LOG) if is_silent else "",
-    }
-    if sys.platform == "linux" and sys.flags.utf8_mode:
-        # As with LC_ALL=C: Python takes file names as UTF-8, but Java goes by the locale and does
-        # not find a file with a letter outside ASCII in its name.
-        ours["LC_ALL"] = "C.UTF-8"
-    master = given.get("spark.master") or _configured_master(their_lines)
-    if _is_on_this_machine(master) and "SPARK_LOCAL_IP" not in os.environ:
-        ours["SPARK_LOCAL_IP"] = "127.0.0.1"  # avoids a warning about the host's name
-    # YARN and Kubernetes send parts of this folder to their workers; a standalone cluster does not.
-    alone = master.startswith(("local", "spark://"))
-    if alone and "SPARK_HOME" not in os.environ and os.name == "posix":
-        ours |= _linked_spark_home(folder)
-    return ours
-
-
-def _configuration_folder() -> Path | None:
-    """Return the user's folder of Spark settings, by Spark's own rule."""
-    home = os.environ.get("SPARK_HOME")
-    place = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")
-    return Path(place) if place and Path(place).is_dir() else None
-
-
-def _text(file: Path) -> str:
-    return file.read_text(encoding="utf-8") if file.exists() else ""
-
-
-def _property(value: str) -> str:
-    """Return a value escaped for a file of Java properties."""
-    return value.replace("\\", "\\\\")
-
-
 def _quoted(option: str) -> str:
     """Return an option of Java as one word for Spark, which splits the options at blanks."""
     escaped = option.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
-
-
-def _configured_master(settings: str) -> str:
-    """Return the master of the user's settings, as far as the environment depends on it."""
-    submitted = _MASTER_FLAG.findall(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
-    found = submitted or _MASTER_LINE.findall(settings)
-    return str(found[-1]) if found else _ANY_CORE
 
 
 @contextlib.contextmanager
@@ -431,29 +347,6 @@ def _environment_set(ours: Mapping[str, str]) -> Generator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-def _linked_spark_home(folder: Path) -> dict[str, str]:
-    """Create a SPARK_HOME of links, so that workers of a local cluster write only into *folder*.
-
-    It omits PySpark's archive if the workers run this Python, which has PySpark: each worker would
-    compile the modules that it imports from the archive, for more than a second. On the driver, a
-    stream with state starts a worker for each stage, and Spark waits at most 10 s for it.
-    """
-    import pyspark
-
-    package = Path(pyspark.__file__).parent
-    if not (package / "jars").is_dir():
-        return {}  # PySpark lies in its own Spark installation and finds it
-    home = folder / "spark"
-    home.mkdir()
-    parts = {"bin", "jars", "sbin", "RELEASE"}
-    if os.environ.get("PYSPARK_PYTHON", sys.executable) != sys.executable:
-        parts.add("python")
-    for part in package.iterdir():
-        if part.name in parts:
-            (home / part.name).symlink_to(part)
-    return {"SPARK_HOME": str(home)}
 
 
 def _silence_loggers() -> None:
