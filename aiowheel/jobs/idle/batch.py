@@ -96,9 +96,9 @@ def find_idle(rows: DataFrame, timeout: int, folder: Path, tasks: int | None = N
 
 
 def sorted_events(rows: DataFrame, timeout: int, tasks: int) -> DataFrame:
-    """Select `idle_events` in *tasks* parts, each sorted by time, with one shuffle."""
+    """Select the events, and the rows with a note, in *tasks* parts sorted by time; one shuffle."""
     # Sorting by one integer is a radix sort; the merge orders the keys of one instant.
-    return idle_events(rows.repartition(tasks, "key"), timeout).sortWithinPartitions("fire")
+    return _events_and_notes(rows.repartition(tasks, "key"), timeout).sortWithinPartitions("fire")
 
 
 def column_named(name: str) -> Column:
@@ -115,7 +115,7 @@ def is_idle(fire: Column, next_time: Column) -> Column:
     return next_time.isNull() | (next_time > fire)
 
 
-def idle_events(rows: DataFrame, timeout: int) -> DataFrame:
+def _events_and_notes(rows: DataFrame, timeout: int) -> DataFrame:
     """Select ``fire: bigint, key: string, key_rows: int``, and ``note`` if *rows* has it.
 
     The rule is that of the wheel: the key is idle at t + timeout if its next t is later than that
