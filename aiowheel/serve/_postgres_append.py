@@ -10,9 +10,9 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
+from aiowheel.serve._growth import GrowingTopic, Growth
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal
-from aiowheel.serve._topic_tables import GrowingTopic, Growth
 from aiowheel.shared import PostgresCounters
 
 _SLICE = 100  # messages that are read per query, to find those that must be dropped

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+from aiowheel.serve._changes import Changes
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._postgres_append import Append, columns_of
 from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._topic_store import News, Totals
-from aiowheel.serve._topic_tables import FORGET_AFTER, Changes, Question, StoredTopic, news_of
+from aiowheel.serve._topic_tables import FORGET_AFTER, Question, StoredTopic, news_of
 from aiowheel.shared import PostgresCounters
 
 T = TypeVar("T")

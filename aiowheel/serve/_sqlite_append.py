@@ -7,9 +7,9 @@ import sqlite3
 import time
 from collections.abc import Sequence
 
+from aiowheel.serve._growth import GrowingTopic, Growth
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal
-from aiowheel.serve._topic_tables import GrowingTopic, Growth
 from aiowheel.shared import SqliteCounters
 
 PREFIX = "topic:"  #: prefix of the keys of topics' counters; the file may hold other counters

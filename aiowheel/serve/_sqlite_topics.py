@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
+from aiowheel.serve._changes import Changes
 from aiowheel.serve._limits import Limits
 from aiowheel.serve._refusal import Refusal
 from aiowheel.serve._sqlite_append import DROP, PREFIX, SHRINK, Append
 from aiowheel.serve._topic_store import News, Totals
-from aiowheel.serve._topic_tables import FORGET_AFTER, Changes, Question, StoredTopic, news_of
+from aiowheel.serve._topic_tables import FORGET_AFTER, Question, StoredTopic, news_of
 from aiowheel.shared import SqliteCounters
 
 T = TypeVar("T")
