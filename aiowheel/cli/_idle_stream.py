@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aiowheel._progress import Progress
+from aiowheel.cli._batch_tally import batch_line
 from aiowheel.cli._destination import check_apart
 from aiowheel.cli._idle_stream_report import StreamTally, print_stream_report, stream_report
 from aiowheel.cli._idle_table import TableOptions, watched_folder
@@ -14,7 +15,6 @@ from aiowheel.cli._session import OpenSession
 from aiowheel.cli._signals import signals_noted
 from aiowheel.cli._stream_run import (
     StreamLimits,
-    batch_line,
     check_places,
     checkpoint_of,
     lateness_ms,

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from aiowheel._printable import printable
+from aiowheel.cli._batch_tally import BatchTally, ReportBatch
 from aiowheel.cli._idle_file import summarize
 from aiowheel.cli._job_output import print_json, print_lines
-from aiowheel.cli._stream_run import BatchTally, ReportBatch
 from aiowheel.errors import AiowheelError
 from aiowheel.jobs.spark.progress import BatchCounts, batch_counts, observed
 from aiowheel.jobs.spark.stream_run import Until

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiowheel._progress import Progress
+from aiowheel.cli._batch_tally import BatchTally, ReportBatch, batch_line
 from aiowheel.cli._destination import check_apart
 from aiowheel.cli._job_output import print_result
 from aiowheel.cli._session import OpenSession
 from aiowheel.cli._signals import signals_noted
 from aiowheel.cli._stream_run import (
-    BatchTally,
-    ReportBatch,
     StreamLimits,
-    batch_line,
     check_places,
     lateness_ms,
     make_folder,
