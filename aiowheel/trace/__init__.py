@@ -7,31 +7,17 @@ and `read_trace_pandas` read it, and `TRACE_COLUMNS` describes its columns.
 from aiowheel.errors import MissingExtraError
 
 try:
-    from .reader import (
-        read_trace as read_trace,
-    )
-    from .reader import (
-        read_trace_pandas as read_trace_pandas,
-    )
-    from .reader import (
-        trace_files as trace_files,
-    )
-    from .recorder import RecorderStatistics as RecorderStatistics
-    from .recorder import TraceRecorder as TraceRecorder
-    from .schema import (
-        SCHEMA_VERSION as SCHEMA_VERSION,
-    )
-    from .schema import (
-        TRACE_COLUMNS as TRACE_COLUMNS,
-    )
-    from .schema import (
-        TRACE_SCHEMA as TRACE_SCHEMA,
-    )
-    from .schema import (
-        TraceColumn as TraceColumn,
-    )
-    from .timers import RecordedHandle as RecordedHandle
-    from .timers import RecordedTimer as RecordedTimer
+    from aiowheel.trace.reader import read_trace as read_trace
+    from aiowheel.trace.reader import read_trace_pandas as read_trace_pandas
+    from aiowheel.trace.reader import trace_files as trace_files
+    from aiowheel.trace.recorder import RecorderStatistics as RecorderStatistics
+    from aiowheel.trace.recorder import TraceRecorder as TraceRecorder
+    from aiowheel.trace.schema import SCHEMA_VERSION as SCHEMA_VERSION
+    from aiowheel.trace.schema import TRACE_COLUMNS as TRACE_COLUMNS
+    from aiowheel.trace.schema import TRACE_SCHEMA as TRACE_SCHEMA
+    from aiowheel.trace.schema import TraceColumn as TraceColumn
+    from aiowheel.trace.timers import RecordedHandle as RecordedHandle
+    from aiowheel.trace.timers import RecordedTimer as RecordedTimer
 except ImportError as _error:
     raise MissingExtraError("trace") from _error
 

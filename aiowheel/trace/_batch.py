@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from aiowheel._printable import as_unicode
 from aiowheel._units import FOREVER
-
-from ._rows import OUTCOMES, Rows
-from .schema import TRACE_SCHEMA
+from aiowheel.trace._rows import OUTCOMES, Rows
+from aiowheel.trace.schema import TRACE_SCHEMA
 
 _EXPIRED: Final = 1  # its index in OUTCOMES
 _TEXTS: Final = pa.dictionary(pa.int32(), pa.string())

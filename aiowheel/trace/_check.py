@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aiowheel.errors import BadInputError
-
-from ._stored import arrow_path, stored_schema, unreadable
-from .reader import trace_files
-from .schema import TRACE_COLUMNS
+from aiowheel.trace._stored import arrow_path, stored_schema, unreadable
+from aiowheel.trace.reader import trace_files
+from aiowheel.trace.schema import TRACE_COLUMNS
 
 
 def check_trace(trace_folder: str | os.PathLike[str]) -> list[str]:

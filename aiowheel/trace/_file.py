@@ -19,9 +19,8 @@ import pyarrow.parquet as pq
 
 from aiowheel._build import build_info
 from aiowheel._outputs import sync_folder
-
-from ._batch import BATCH_SCHEMA
-from .schema import RECORDER_KEY, SCHEMA_VERSION, TRACE_SCHEMA, VERSION_KEY
+from aiowheel.trace._batch import BATCH_SCHEMA
+from aiowheel.trace.schema import RECORDER_KEY, SCHEMA_VERSION, TRACE_SCHEMA, VERSION_KEY
 
 # Times grow row by row: their differences take a fifth of the bytes and are cheaper to write.
 _WHOLE_NUMBERS = [field.name for field in TRACE_SCHEMA if pa.types.is_integer(field.type)]

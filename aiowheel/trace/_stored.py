@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aiowheel.errors import BadInputError
-
-from .schema import RECORDER_KEY, SCHEMA_VERSION, VERSION_KEY
+from aiowheel.trace.schema import RECORDER_KEY, SCHEMA_VERSION, VERSION_KEY
 
 #: The trace versions that this version can read. A file without a version has version 1.
 UNDERSTOOD: Final = (SCHEMA_VERSION,)

@@ -20,8 +20,8 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from ._batch import Batch
-from ._file import TraceFile
+from aiowheel.trace._batch import Batch
+from aiowheel.trace._file import TraceFile
 
 # A file name has at most 255 bytes; the column `run_id` holds the full name of the run.
 _LONGEST_PART: Final = 80

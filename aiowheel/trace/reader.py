@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from aiowheel._arguments import checked_choice
-
-from ._stored import arrow_path, stored_schema, unreadable
-from .schema import TRACE_SCHEMA
+from aiowheel.trace._stored import arrow_path, stored_schema, unreadable
+from aiowheel.trace.schema import TRACE_SCHEMA
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,11 +21,10 @@ from aiowheel._arguments import MOST, checked_int, checked_str, safe_repr
 from aiowheel._callbacks import AWAIT_BEFORE, plain_callback
 from aiowheel._printable import is_unicode
 from aiowheel.abc import Instrument
-
-from ._batch import Batch
-from ._row_buffer import ROWS_PER_PART
-from ._rows import RowCollector
-from ._writer import TraceWriter, WriterLimits
+from aiowheel.trace._batch import Batch
+from aiowheel.trace._row_buffer import ROWS_PER_PART
+from aiowheel.trace._rows import RowCollector
+from aiowheel.trace._writer import TraceWriter, WriterLimits
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from aiowheel._types import Delay
 from aiowheel._units import FOREVER, clock_to_ns, delay_to_ns
 from aiowheel.purgatory import Outcome
 from aiowheel.timer import Timeout, Timer, TimerHandle
-
-from .recorder import TraceRecorder
+from aiowheel.trace.recorder import TraceRecorder
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
