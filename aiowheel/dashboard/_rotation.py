@@ -84,6 +84,17 @@ class Rotation:
         """Return the last kept operations that have ended, oldest first."""
         return list(self._ended)
 
+    def as_json(self, now: float) -> Json:
+        """Return `hottest`, `oldest` and `ended` as JSON, with times relative to *now*."""
+        return {
+            "keys": [[text_of(key), count] for key, count in self.hottest()],
+            "oldest": [
+                {**each.as_json(now), "waiters": self._purgatory.waiters(each.key)}
+                for each in self.oldest()
+            ],
+            "ended": self.ended(),
+        }
+
     def _drop_ended(self) -> None:
         for key, found in list(self._kept.items()):
             pending = [each for each in found if not each.operation.is_completed()]
@@ -141,18 +152,6 @@ def all_keys(purgatory: Purgatory) -> list[Hashable]:
     _, total = purgatory.key_range(0, 0)
     keys, _ = purgatory.key_range(0, total)
     return keys
-
-
-def described(purgatory: Purgatory, rotation: Rotation, now: float) -> Json:
-    """Return the results of *rotation* as JSON."""
-    return {
-        "keys": [[text_of(key), count] for key, count in rotation.hottest()],
-        "oldest": [
-            {**each.as_json(now), "waiters": purgatory.waiters(each.key)}
-            for each in rotation.oldest()
-        ],
-        "ended": rotation.ended(),
-    }
 
 
 def _creation(waiting: Waiting) -> int:

@@ -19,7 +19,7 @@ from aiowheel._units import ns_to_seconds
 from aiowheel.dashboard._durable import DurableSampler
 from aiowheel.dashboard._history import POINTS, History
 from aiowheel.dashboard._occupancy import Occupancy
-from aiowheel.dashboard._rotation import Rotation, described
+from aiowheel.dashboard._rotation import Rotation
 from aiowheel.dashboard._waiting import Json
 from aiowheel.errors import PurgatoryClosedError
 from aiowheel.purgatory import Purgatory
@@ -152,5 +152,5 @@ def _purgatory(name: str, purgatory: Purgatory, rotation: Rotation, now: float) 
         "watched": int(purgatory.watched),
         "checks": int(counts.checks),
         "failed": int(counts.failed),
-        **described(purgatory, rotation, now),
+        **rotation.as_json(now),
     }
