@@ -16,8 +16,8 @@ from aiowheel.readers import (
     TimeFormat,
     Unit,
     duration_in_unit,
-    time_parser,
 )
+from aiowheel.readers._row_rules import RowRules
 
 if TYPE_CHECKING:
     from aiowheel.jobs.idle.touch_files import TouchFiles
@@ -58,36 +58,16 @@ class TableOptions:
         self, inputs: Inputs, timeout: int, put_aside: Callable[[Reject], object] | None
     ) -> TimedRows:
         """Return the rows of *inputs*."""
-        key, time, written = self._columns(inputs.format)
-        return TimedRows(
-            inputs,
-            key=key,
-            time=time,
-            parse_time=time_parser(written, self.unit),
-            unit=self.unit,
-            earliest=self.earliest,
-            latest=self._latest(LATEST_TIME - timeout),
-            strict=self.strict,
-            put_aside=put_aside,
-        )
+        rules = self._rules(inputs.format)
+        return rules.rows(inputs, latest=self._latest(LATEST_TIME - timeout), put_aside=put_aside)
 
     def files(self, timeout: int) -> "TouchFiles":
         """Return the description of the files of a stream."""
         from aiowheel.jobs.idle.touch_files import TouchFiles
 
-        key, time, written = self._columns(self.format)
+        rules = self._rules(self.format)
         latest, limit = self.bounds_of_stream(timeout)
-        return TouchFiles(
-            key=key,
-            time=time,
-            format=self.format,
-            time_format=written,
-            unit=self.unit,
-            earliest=self.earliest,
-            latest=latest,
-            limit=limit,
-            strict=self.strict,
-        )
+        return TouchFiles(rules, self.format, latest, limit)
 
     def bounds_of_stream(self, timeout: int) -> tuple[int | None, int]:
         """Return the latest accepted time, None for a day from now, and its upper limit."""
@@ -105,7 +85,8 @@ class TableOptions:
         given = {"--key": self.key, "--time": self.time, "--time-format": self.time_format}
         refuse({**given, "--strict": self.strict}, why)
 
-    def _columns(self, known: Format | None) -> tuple[tuple[str, ...], str, TimeFormat]:
+    def _rules(self, known: Format | None) -> RowRules:
+        """Return the rules for files of a format, which may fix the columns; None: of several."""
         host, moment, written = _USUAL.get(known, ((), "", TimeFormat.EPOCH))
         key, time = self.key or host, self.time or moment
         if not key and known is None:
@@ -116,7 +97,8 @@ class TableOptions:
         for option, is_there in (("--key", key and all(key)), ("--time", time)):
             if not is_there:
                 raise BadInputError(f"{option} must be the name of a column, got none")
-        return key, time, self.time_format or written
+        written = self.time_format or written
+        return RowRules(key, time, written, self.unit, self.earliest, strict=self.strict)
 
     def _latest(self, limit: int) -> int:
         latest = limit if self.latest is None else min(self.latest, limit)

@@ -29,6 +29,7 @@ from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.session import open_session
 from aiowheel.jobs.spark.stream_run import StreamRun, Until
 from aiowheel.readers import LATEST_TIME, TimeFormat, Unit
+from aiowheel.readers._row_rules import RowRules
 from benchmarks._named_figures import add_json_option, publish_figures
 
 CORES = 2
@@ -81,12 +82,8 @@ def measure(rows: int, files: int) -> dict[str, object]:
             out=place / "out",
             checkpoint=Checkpoint(place / "checkpoint"),
             files=TouchFiles(
-                key="key",
-                time="t",
+                RowRules("key", "t", TimeFormat.EPOCH, Unit.US),
                 format=None,
-                time_format=TimeFormat.EPOCH,
-                unit=Unit.US,
-                earliest=0,
                 latest=None,
                 limit=LATEST_TIME,
             ),

@@ -14,6 +14,7 @@ from aiowheel.cli import run
 from aiowheel.cli._idle_file import summarize
 from aiowheel.errors import BadInputError
 from aiowheel.readers import LATEST_TIME, Inputs, Reject, TimedRows, TimeFormat, Unit, time_parser
+from aiowheel.readers._row_rules import RowRules
 from aiowheel.recipes._idle_trace import idle_events
 
 from .conftest import FACTS
@@ -330,16 +331,8 @@ def test_a_flush_can_be_requested_by_another_process(tmp_path: Path) -> None:
 
 def touch_files(unit: Unit) -> TouchFiles:
     """Return files with the usual columns."""
-    return TouchFiles(
-        key="key",
-        time="t",
-        format=None,
-        time_format=TimeFormat.EPOCH,
-        unit=unit,
-        earliest=0,
-        latest=None,
-        limit=LATEST_TIME,
-    )
+    rules = RowRules("key", "t", TimeFormat.EPOCH, unit)
+    return TouchFiles(rules, format=None, latest=None, limit=LATEST_TIME)
 
 
 def write_rows(file: Path, rows: list[tuple[object, str]] | list[tuple[int, str]]) -> None:

@@ -17,6 +17,7 @@ from aiowheel.cli import run
 from aiowheel.cli._idle_stream_report import StreamTally, stream_report
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.readers import Format, TimeFormat, Unit
+from aiowheel.readers._row_rules import RowRules
 
 pytest.importorskip("pyspark")
 
@@ -574,8 +575,15 @@ def copies_in_state(spark: "SparkSession", checkpoint: Path) -> int:
 
 def idle_stream(folder: Path) -> IdleStream:
     """Return a stream that is not started."""
-    files = TouchFiles("key", "t", Format.CSV, TimeFormat.EPOCH, Unit.S, 0, None, 10**9)
+    rules = RowRules("key", "t", TimeFormat.EPOCH, Unit.S)
+    files = TouchFiles(rules, Format.CSV, None, 10**9)
     return IdleStream(folder / "in", folder / "out", Checkpoint(folder / "ck"), files, 30, 0)
+
+
+def with_rules(stream: IdleStream, **changed: Any) -> IdleStream:
+    """Return the stream with other rules for its rows."""
+    rules = replace(stream.files.rules, **changed)
+    return replace(stream, files=replace(stream.files, rules=rules))
 
 
 def purgatory_stream(folder: Path) -> PurgatoryStream:
@@ -610,15 +618,15 @@ def test_a_changed_unit_is_named_as_such(tmp_path: Path) -> None:
     idle = idle_stream(tmp_path)
     idle.checkpoint.open(idle.settings)
 
-    files = replace(idle.files, unit=Unit.MS)
+    milliseconds = replace(with_rules(idle, unit=Unit.MS), timeout=30_000)
     with pytest.raises(BadInputError, match="was made with unit s, not ms"):
-        idle.checkpoint.check(replace(idle, files=files, timeout=30_000).settings)
+        idle.checkpoint.check(milliseconds.settings)
 
 
 def test_a_changed_timeout_has_its_unit(tmp_path: Path) -> None:
     """The command line takes seconds, and the setting is in the unit of the table."""
     idle = idle_stream(tmp_path)
-    milliseconds = replace(idle, files=replace(idle.files, unit=Unit.MS), timeout=30_000)
+    milliseconds = replace(with_rules(idle, unit=Unit.MS), timeout=30_000)
     milliseconds.checkpoint.open(milliseconds.settings)
 
     with pytest.raises(BadInputError, match="was made with timeout 30000 ms, not 31000 ms"):
@@ -642,7 +650,7 @@ def test_other_columns_of_an_idle_stream_are_refused(
     idle.checkpoint.open(idle.settings)
 
     with pytest.raises(BadInputError, match=f"was made with {text}"):
-        idle.checkpoint.check(replace(idle, files=replace(idle.files, **changed)).settings)
+        idle.checkpoint.check(with_rules(idle, **changed).settings)
 
 
 @pytest.mark.parametrize("key", ["key", ("key",), ("key", "device")])
@@ -650,8 +658,7 @@ def test_the_same_columns_of_an_idle_stream_are_accepted(
     tmp_path: Path, key: str | tuple[str, ...]
 ) -> None:
     """A stored key is equal to the given one, whether it has one name or several."""
-    idle = idle_stream(tmp_path)
-    idle = replace(idle, files=replace(idle.files, key=key))
+    idle = with_rules(idle_stream(tmp_path), key=key)
     idle.checkpoint.open(idle.settings)
 
     idle.checkpoint.open(idle.settings)

@@ -69,7 +69,7 @@ class IdleStream:
     @property
     def unit(self) -> Unit:
         """The unit of all times."""
-        return self.files.unit
+        return self.files.rules.unit
 
     @property
     def events(self) -> Path:
@@ -89,10 +89,10 @@ class IdleStream:
             "input": "files",
             "folder": str(self.folder.resolve()),  # Spark cannot continue with another folder
             "out": str(self.out.resolve()),
-            "unit": str(self.files.unit),
+            "unit": str(self.unit),
             "key": self.files.key_setting,
-            "time": self.files.time,
-            "time_format": self.files.time_format.value,
+            "time": self.files.rules.time,
+            "time_format": self.files.rules.time_format.value,
             "timeout": self.timeout,
             "max_lateness_ms": self.max_lateness_ms,
             "shards": self.shards,

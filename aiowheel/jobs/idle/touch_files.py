@@ -19,15 +19,8 @@ import pyarrow.parquet as pq
 
 from aiowheel.errors import AiowheelError
 from aiowheel.jobs.spark.packs import PACK, PACK_DDL, batch_of, packs_of
-from aiowheel.readers import (
-    Format,
-    Inputs,
-    Reject,
-    TimedRows,
-    TimeFormat,
-    Unit,
-    time_parser,
-)
+from aiowheel.readers import Format, Inputs, Reject
+from aiowheel.readers._row_rules import RowRules
 
 #: Packs of touches by time and key; after each file, a row without a pack that counts bad rows.
 TOUCHES_DDL = f"{PACK_DDL}, rejected bigint, irregular bigint"
@@ -48,35 +41,26 @@ _REJECTS_AT_ONCE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TouchFiles:
-    """The rules for reading a file of touches; Spark pickles this object for its workers.
+    """How to read a file of touches; Spark pickles this object for its workers.
 
     Attributes:
-        key: Name of the key column, or several names; the first one that the file has is used.
-        time: Name of the time column.
+        rules: The rules for the rows.
         format: The format of every file; None derives it from the suffix.
-        time_format: How times are written.
-        unit: The unit of every integer time.
-        earliest: The earliest accepted time.
         latest: The latest accepted time; None means one day after reading starts, so that a wrong
             time cannot end the stream.
         limit: The greatest possible time, an upper bound of *latest*.
-        strict: Whether a bad row ends the run; a damaged file always does.
     """
 
-    key: str | tuple[str, ...]
-    time: str
+    rules: RowRules
     format: Format | None
-    time_format: TimeFormat
-    unit: Unit
-    earliest: int
     latest: int | None
     limit: int
-    strict: bool = False
 
     @property
     def key_setting(self) -> str | list[str]:
         """The key for a file of JSON, which has no tuples; a single name has one form."""
-        names = [self.key] if isinstance(self.key, str) else list(self.key)
+        key = self.rules.key
+        names = [key] if isinstance(key, str) else list(key)
         return names[0] if len(names) == 1 else names
 
     def reader(
@@ -99,15 +83,9 @@ class TouchFiles:
         if not path.exists():  # not bad input: Spark has noted the file in its checkpoint
             raise AiowheelError(f"{path}: was there when Spark listed it, and is gone")
         with _RejectsFile(path, rejects) as aside:
-            rows = TimedRows(
+            rows = self.rules.rows(
                 Inputs([str(path)], self.format),
-                key=self.key,
-                time=self.time,
-                parse_time=time_parser(self.time_format, self.unit),
-                unit=self.unit,
-                earliest=self.earliest,
                 latest=min(self.limit, self._latest_now()),
-                strict=self.strict,
                 allow_empty=True,
                 put_aside=aside.put,
             )
@@ -122,7 +100,7 @@ class TouchFiles:
     def _latest_now(self) -> int:
         if self.latest is not None:
             return self.latest
-        return int(clock.time() + _DAY_SECONDS) * self.unit.per_second
+        return int(clock.time() + _DAY_SECONDS) * self.rules.unit.per_second
 
 
 class _RejectsFile:
