@@ -22,7 +22,7 @@ def emitted() -> Iterator[tuple[str, tuple[str, ...]]]:
             match node:
                 case ast.Call(
                     func=ast.Name(id="emit" | "emit_info"),
-                    args=[ast.Constant(value=str(event))],
+                    args=[ast.Constant(value=str(event)), *_],
                     keywords=fields,
                 ):
                     yield event, tuple(sorted(field.arg for field in fields if field.arg))

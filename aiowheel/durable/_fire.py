@@ -37,8 +37,8 @@ class Fire:
         self._ack = ack
         #: Whether `ack_in` has succeeded.
         self.acknowledged: bool = False
-        #: The `repr` of what the handler raised, for the code that ends the fire.
-        self.failure: str | None = None
+        #: What the handler raised, for the code that ends the fire; None again after the log.
+        self.failure: BaseException | None = None
 
     @property
     def id(self) -> str:

@@ -341,7 +341,7 @@ class Runner:
         if error is None:
             self._settle(fire, due_us=fire.following_us)
             return
-        fire.failure = safe_repr(error)
+        fire.failure = error
         if fire.attempt < handler.retry.attempts:
             pause_us = int(handler.retry.pause(fire.attempt) * 1e6)
             self._settle(fire, due_us=self._clock.now_us() + pause_us, retried=True)
@@ -501,7 +501,9 @@ def _version(row: Row) -> tuple[int, int, int]:
 
 
 def _log_failure(event: str, fire: Fire, **attempts: int) -> None:
-    emit(event, timer=fire.name, fire=fire.id, **attempts, error=fire.failure)
+    error = fire.failure
+    emit(event, error, timer=fire.name, fire=fire.id, **attempts, error=safe_repr(error))
+    fire.failure = None  # the frames of its traceback refer to the fire
 
 
 def _is_of_closing(error: BaseException) -> bool:

@@ -136,7 +136,7 @@ class Heartbeat:
                 self._end()  # before the log: an error there must not keep a dead connection open
             finally:
                 if not isinstance(error, OSError):  # OSError: the connection was lost, no bug
-                    emit("aiowheel.heartbeat_failed", error=repr(error))
+                    emit("aiowheel.heartbeat_failed", error, error=repr(error))
 
     def _end(self) -> None:
         dead = self._dead

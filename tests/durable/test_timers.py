@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import sys
+import traceback
+import weakref
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
@@ -1726,7 +1729,7 @@ async def test_an_error_after_a_takeover_is_logged(caplog: pytest.LogCaptureFixt
             assert log.names == ["a"]
             assert stalled.statistics().retried == 0
 
-    text = caplog.text
+    text = "\n".join(caplog.messages)
     assert text.count("aiowheel.durable_handler_failed") == text.count("too late") == 1
     assert "aiowheel.durable_retry" not in text
 
@@ -1751,7 +1754,63 @@ async def test_an_attempt_that_a_dead_store_cannot_count_is_logged_once(
 
     assert caplog.text.count("aiowheel.durable_retry") == timers.statistics().retried == 2
     assert caplog.text.count("aiowheel.durable_dead_letter") == timers.statistics().dead == 1
-    assert caplog.text.count("ValueError") == 3
+    assert "\n".join(caplog.messages).count("ValueError") == 3
+
+
+def broken(_fire: Fire) -> None:
+    """Fail, as a handler."""
+    raise ValueError("no")
+
+
+async def awaits_broken(fire: Fire) -> None:
+    """Fail after a while, as a handler."""
+    await asyncio.sleep(1)
+    broken(fire)
+
+
+@pytest.mark.parametrize("handler", [broken, awaits_broken])
+async def test_the_log_has_the_traceback_of_a_handler(
+    handler: Callable[[Fire], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The `repr` of an error does not say which line raised it."""
+    async with timers_on(MemoryStore(), handler) as timers:
+        await timers.schedule("a", "h", due=SECOND)
+        await asyncio.sleep(60)
+
+    events = [record.getMessage().split()[0] for record in caplog.records]
+    assert events == ["aiowheel.durable_retry"] * 2 + ["aiowheel.durable_dead_letter"]
+    for record in caplog.records:
+        assert record.exc_info is not None
+        assert traceback.extract_tb(record.exc_info[2])[-1].name == "broken"
+
+
+async def test_a_failed_fire_is_freed_without_the_collector(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A traceback refers to the fire, so the fire must not keep the error after the log."""
+
+    class OwnedError(Exception):
+        """An error that can be observed."""
+
+    caplog.set_level(logging.CRITICAL, "aiowheel")  # records keep their errors
+    errors: list[weakref.ref[OwnedError]] = []
+
+    async def handler(_fire: Fire) -> None:
+        error = OwnedError()
+        errors.append(weakref.ref(error))
+        try:
+            raise error
+        finally:
+            del error
+
+    async with timers_on(MemoryStore(), handler) as timers:
+        await timers.schedule("a", "h", due=SECOND)
+        gc.disable()
+        try:
+            await asyncio.sleep(60)
+            assert [error() for error in errors] == [None] * 3
+        finally:
+            gc.enable()
 
 
 async def test_the_operation_of_a_cancelled_caller_is_not_executed() -> None:

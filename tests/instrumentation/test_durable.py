@@ -158,3 +158,4 @@ async def test_structlog_gets_the_events() -> None:
         "aiowheel.durable_dead_letter",
     ]
     assert logs[-1]["timer"] == "bad"
+    assert logs[-1]["error"] == repr(logs[-1]["exc_info"])

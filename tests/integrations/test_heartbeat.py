@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import traceback
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -264,6 +265,9 @@ def test_a_ping_that_raises_means_dead(
     assert [record.getMessage() for record in caplog.records] == [
         "aiowheel.heartbeat_failed error=\"RuntimeError('no such socket')\""
     ]
+    exc_info = caplog.records[0].exc_info
+    assert exc_info is not None
+    assert traceback.extract_tb(exc_info[2])[-1].name == "send"
 
 
 def test_a_log_that_fails_keeps_no_dead_connection(
@@ -272,7 +276,7 @@ def test_a_log_that_fails_keeps_no_dead_connection(
     """`dead` is called before the event is logged."""
     dead: list[float] = []
 
-    def emit(_: str, **__: object) -> None:
+    def emit(*_: object, **__: object) -> None:
         raise ArithmeticError
 
     def send() -> None:
