@@ -23,6 +23,7 @@ from aiowheel._postgres_transaction import Transaction, transaction_of
 from aiowheel._printable import error_repr
 from aiowheel.errors import MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
+from aiowheel.shared._outage import Outage
 from aiowheel.shared._store import (
     CounterPage,
     HintListener,
@@ -353,7 +354,7 @@ class PostgresCounters:
 
     async def _watch(self, listener: HintListener) -> None:
         """Detect the loss of the connection, and listen again on a new one."""
-        backoff = Backoff()
+        backoff, outage = Backoff(), Outage("postgres")
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_HEARTBEAT):
@@ -366,7 +367,8 @@ class PostgresCounters:
                         continue
                 self._listening.drop()
                 await self._subscribe(listener)
-            except StoreUnavailableError:
+            except StoreUnavailableError as error:
+                outage.failed(error)
                 self._lost.set()
                 await asyncio.sleep(backoff.next())
             except asyncio.CancelledError:
@@ -378,6 +380,7 @@ class PostgresCounters:
                 await asyncio.sleep(backoff.next())
             else:
                 backoff.reset()
+                outage.ended()
                 listener.gap()
 
 

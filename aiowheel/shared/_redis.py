@@ -24,6 +24,7 @@ from aiowheel._events import emit
 from aiowheel._printable import error_repr
 from aiowheel.errors import AiowheelError, MissingExtraError, StoreUnavailableError
 from aiowheel.shared._backoff import Backoff
+from aiowheel.shared._outage import Outage
 from aiowheel.shared._redis_client import client_of, close_client
 from aiowheel.shared._store import (
     CounterPage,
@@ -416,7 +417,7 @@ class RedisCounters:
 
     async def _watch(self, listener: HintListener) -> None:
         """Deliver hints, and subscribe again whenever one may be lost."""
-        backoff = Backoff()
+        backoff, outage = Backoff(), Outage("redis")
         connected, self._first_pubsub = self._first_pubsub, None
         while True:
             try:
@@ -424,10 +425,13 @@ class RedisCounters:
                     async with self._answers():
                         connected = await self._subscribed()
                     backoff.reset()
+                    outage.ended()
                     listener.gap()
                 await self._listen(listener, connected)
             except Exception as error:  # the task must survive any error
-                if not isinstance(error, StoreUnavailableError):
+                if isinstance(error, StoreUnavailableError):
+                    outage.failed(error)
+                else:
                     emit("aiowheel.shared_listen_failed", store="redis", error=error_repr(error))
                 await asyncio.sleep(backoff.next())
             finally:

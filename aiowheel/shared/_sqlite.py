@@ -26,6 +26,7 @@ from aiowheel._events import emit
 from aiowheel._printable import error_repr
 from aiowheel._sqlite import FileLook, check_in_transaction, checked_file, transaction
 from aiowheel.errors import StoreUnavailableError
+from aiowheel.shared._outage import Outage
 from aiowheel.shared._sqlite_thread import SqliteThread
 from aiowheel.shared._store import (
     CounterPage,
@@ -262,12 +263,14 @@ class SqliteCounters:
 
     async def _watch(self, listener: HintListener) -> None:
         """Deliver hints for changes of the file whenever it must be read."""
+        outage = Outage("sqlite")
         while True:
             await self._must_read.wait()
             self._must_read.clear()
             self._look.may_have_changed()  # notes the version, as in `open`
             try:
                 (epoch, rev), values = await self._reader.run(_changes, self._seen)
+                outage.ended()
                 if self._seen[0] != epoch or self._seen[1] < rev:  # no message came meanwhile
                     self._seen = (epoch, rev)
                 if values is None:
@@ -276,7 +279,8 @@ class SqliteCounters:
                 for start in range(0, len(values), _SLICE):
                     listener.hint(epoch, dict(values[start : start + _SLICE]))
                     await asyncio.sleep(0)
-            except StoreUnavailableError:
+            except StoreUnavailableError as error:
+                outage.failed(error)
                 self._look.close()  # the change was not read, so the next look must find it again
                 await asyncio.sleep(_POLL)
             except asyncio.CancelledError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import closing
@@ -11,6 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from aiowheel._bells import CERTAINLY_ALL
+from aiowheel.errors import StoreUnavailableError
 from aiowheel.serve import Limits
 from aiowheel.serve._sqlite_topics import SqliteTopics
 from aiowheel.shared import SqliteCounters, _sqlite
@@ -190,6 +192,27 @@ async def test_an_unexpected_error_is_logged(
     await until(lambda: "shared_listen_failed" in caplog.text)
 
     assert "OSError('[Errno 5] no disk')" in caplog.text
+
+
+@pytest.mark.usefixtures("recorder")
+async def test_a_file_that_cannot_be_read_is_logged_once(
+    other: SqliteCounters,
+    until: Until,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A process that only waits makes no call that could fail."""
+    caplog.set_level(logging.INFO, "aiowheel")
+    locked = Mock(side_effect=StoreUnavailableError("locked"))
+    with monkeypatch.context() as patched:
+        patched.setattr(_sqlite, "_changes", locked)
+        await other.add_one({"k": 1})
+        await until(lambda: locked.call_count == 3)
+    await until(lambda: "shared_store_found" in caplog.text)
+
+    lost, found = caplog.messages
+    assert lost == "aiowheel.shared_store_lost store='sqlite' error=\"StoreUnavailableError('locked')\""
+    assert found.startswith("aiowheel.shared_store_found store='sqlite' seconds=0.")
 
 
 @pytest.mark.parametrize("count", [10, 5_000])

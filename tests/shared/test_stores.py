@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import ssl
 import threading
 import uuid
@@ -339,6 +340,52 @@ async def test_an_unexpected_error_while_it_listens_again_is_logged(
         await store.aclose()
 
     assert "OSError('[Errno 5] no network')" in caplog.text
+
+
+async def outage_of(
+    store: CounterStore, proxy: Proxy, server: int, until: Until, caplog: pytest.LogCaptureFixture
+) -> list[str]:
+    """Cut a store's connections until it logs that; return the names of all its events."""
+    caplog.set_level(logging.INFO, "aiowheel")
+    try:
+        hints = HintLog()
+        await store.open(hints)
+        proxy.reset()  # the next attempt finds the server
+        await until(lambda: hints.gaps > 0)
+        proxy.lead_to(1)  # nobody listens there
+        proxy.reset()
+        await until(lambda: "shared_store_lost" in caplog.text)
+        proxy.lead_to(server)
+        await until(lambda: "shared_store_found" in caplog.text)
+    finally:
+        await store.aclose()
+    return [message.split()[0] for message in caplog.messages]
+
+
+async def test_an_outage_of_redis_is_logged_once(
+    steady_redis: RedisServer, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process that only waits makes no call that could fail."""
+    async with Proxy(steady_redis.port) as proxy:
+        store = RedisCounters(f"redis://127.0.0.1:{proxy.port}", name="outage")
+        events = await outage_of(store, proxy, steady_redis.port, until, caplog)
+
+    assert events == ["aiowheel.shared_store_lost", "aiowheel.shared_store_found"]
+    assert "store='redis'" in caplog.text
+    assert "StoreUnavailableError" in caplog.text
+
+
+async def test_an_outage_of_postgres_is_logged_once(
+    postgres_server: PostgresServer, until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As for Redis."""
+    async with Proxy(postgres_server.port) as proxy:
+        dsn = postgres_server.dsn.replace(str(postgres_server.port), str(proxy.port))
+        store = PostgresCounters(dsn, name="outage")
+        events = await outage_of(store, proxy, postgres_server.port, until, caplog)
+
+    assert events == ["aiowheel.shared_store_lost", "aiowheel.shared_store_found"]
+    assert "store='postgres'" in caplog.text
 
 
 async def test_a_subscription_to_redis_ends_with_a_task_that_waits_to_listen_again(
