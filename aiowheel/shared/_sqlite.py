@@ -24,7 +24,13 @@ from aiowheel._background import LastingTask
 from aiowheel._bells import BARE, CERTAINLY_ALL, LONGEST_MESSAGE, Bells
 from aiowheel._events import emit
 from aiowheel._printable import error_repr
-from aiowheel._sqlite import FileLook, check_in_transaction, checked_file, transaction
+from aiowheel._sqlite import (
+    FileLook,
+    check_in_transaction,
+    checked_file,
+    identity_of,
+    transaction,
+)
 from aiowheel.errors import StoreUnavailableError
 from aiowheel.shared._outage import Outage
 from aiowheel.shared._sqlite_thread import SqliteThread
@@ -96,6 +102,7 @@ class SqliteCounters:
         self._task: LastingTask | None = None
         self._next_poll: asyncio.TimerHandle | None = None
         self._seen = ("", -1)  # epoch and revision of the last delivered hint
+        self._identity: tuple[int, int] | None = None  # of the file of that revision
         self._look = FileLook(self._path)
 
     async def open(self, listener: HintListener) -> None:
@@ -107,6 +114,7 @@ class SqliteCounters:
         with suppress(OSError):  # without a socket, `_watch` still polls the file
             self._bells.listen(loop, partial(self._take, listener))
         self._look.may_have_changed()  # notes the version, so that `_poll` finds later changes
+        self._identity = identity_of(self._path)
         self._seen, _ = await self._reader.run(_read_all, ())
         self._task = LastingTask(partial(self._watch, listener), "aiowheel sqlite hints")
         self._next_poll = loop.call_later(_POLL, self._poll)
@@ -268,6 +276,9 @@ class SqliteCounters:
             await self._must_read.wait()
             self._must_read.clear()
             self._look.may_have_changed()  # notes the version, as in `open`
+            before, self._identity = self._identity, identity_of(self._path)
+            if before != self._identity:  # a backup may have other counters at that revision
+                self._seen = ("", -1)
             try:
                 (epoch, rev), values = await self._reader.run(_changes, self._seen)
                 outage.ended()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -177,6 +177,28 @@ async def test_a_write_after_a_silent_one_needs_a_look(
 
     assert recorder.values == {"k": 2, "silent": 7}
     assert looks != []
+
+
+async def test_a_backup_that_replaces_the_file_is_a_gap(
+    short_path: Path, other: SqliteCounters, until: Until
+) -> None:
+    """Its revisions pass that of the old file before the next look, and it keeps the epoch."""
+    path, backup = short_path / "counters.db", short_path / "backup.db"
+    listener = Recorder()
+    async with aclosing(SqliteCounters(path)) as store:
+        await store.open(listener)
+        await other.raise_to({"k": 1})
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(backup)) as target:
+            source.backup(target)
+        await other.raise_to({"later": 1})
+        await until(lambda: "later" in listener.values)
+        for ending in ("-wal", "-shm"):
+            path.with_name(f"counters.db{ending}").unlink()
+        backup.rename(path)
+        await other.raise_to({"k": 2})
+        await other.raise_to({"last": 1})
+
+        await until(lambda: listener.gaps)
 
 
 @pytest.mark.usefixtures("recorder")
