@@ -457,6 +457,7 @@ class _Access:
         self._dsn = dsn
         self._prepare = prepare
         self._lock = asyncio.Lock()
+        self._silences = 0  # calls that the server did not answer
         self.closed = False
 
     @asynccontextmanager
@@ -466,7 +467,10 @@ class _Access:
         Raises:
             StoreUnavailableError: The connection cannot be opened, or was lost.
         """
+        silences = self._silences
         async with self._lock:
+            if silences != self._silences:  # otherwise waiting calls would fail one by one
+                raise StoreUnavailableError("PostgreSQL: no answer to an earlier call")
             try:
                 async with asyncio.timeout(_ANSWER):
                     self._refuse_if_closed()
@@ -476,6 +480,7 @@ class _Access:
                     yield connection
             except _transient() as error:
                 self.drop()
+                self._silences += isinstance(error, TimeoutError)
                 if isinstance(error, StoreUnavailableError):
                     raise
                 raise StoreUnavailableError(f"PostgreSQL: {error!r}") from error

@@ -27,6 +27,7 @@ from aiowheel.shared import (
     SharedCounters,
     SqliteCounters,
 )
+from aiowheel.shared import _postgres as shared_postgres
 from aiowheel.shared._backoff import Backoff
 from aiowheel.shared._store import deliver_hint
 from aiowheel.testing import MemoryCounters, counter_store_checks
@@ -615,6 +616,26 @@ async def test_tasks_that_clean_up_at_the_end_of_a_program_can_use_the_counters(
         await publisher.advance("doc", 2)
         assert await waiting
         assert await other.value("new") is None
+
+
+async def test_calls_that_wait_for_a_silent_postgres_fail_together(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them waits for the answer, and the others do not wait for it again."""
+    asyncpg: Any = pytest.importorskip("asyncpg")
+    monkeypatch.setattr(shared_postgres, "_ANSWER", 0.3)
+    user = await asyncpg.connect(postgres_server.dsn)
+    async with aclosing(PostgresCounters(postgres_server.dsn, name="silent")) as store:
+        assert (await store.read(["key"]))[1] == {}
+        async with user.transaction():
+            await user.execute("LOCK TABLE silent_counters")
+            calls = [store.read(["key"]) for _ in range(10)]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+
+        assert all(isinstance(each, StoreUnavailableError) for each in answers)
+        assert store._listening._silences == 1
+        assert (await store.read(["key"]))[1] == {}
+    await user.close()
 
 
 async def test_redis_is_written_after_its_connections_were_reset(
