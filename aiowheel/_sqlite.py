@@ -158,8 +158,10 @@ class ConnectionThread:
             if self._connection is not None and self._identity != identity_of(self._path):
                 self._drop()
             if self._connection is None:
-                self._connection = self._connect(self._path)
+                # Before the opening, during which the file may be replaced. A new file has no
+                # identity then, and is opened twice.
                 self._identity = identity_of(self._path)
+                self._connection = self._connect(self._path)
             return call(self._connection)
         except BaseException as error:
             if isinstance(error, sqlite3.Error) and not isinstance(error, VALUE_ERRORS):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from aiowheel import _sqlite
-from aiowheel._sqlite import use_wal
+from aiowheel._sqlite import ConnectionThread, use_wal
 
 pytestmark = pytest.mark.one_build
 
@@ -48,3 +48,30 @@ def test_a_file_that_is_locked_for_too_long_is_an_error(tmp_path: Path) -> None:
 
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             use_wal(here, patience=0)
+
+
+@pytest.mark.posix
+async def test_a_file_that_is_replaced_while_it_is_opened_is_opened_again(tmp_path: Path) -> None:
+    """Otherwise each later call would use a file without a name, and no other process sees it."""
+    path, backup = tmp_path / "app.db", tmp_path / "backup.db"
+    for each in (path, backup):
+        with closing(sqlite3.connect(each)) as file:
+            file.execute("CREATE TABLE files (name TEXT)")
+            file.execute("INSERT INTO files VALUES (?)", (each.name,))
+            file.commit()
+
+    def connect(path: Path) -> sqlite3.Connection:
+        file = sqlite3.connect(path)
+        read(file)  # SQLite opens the file at the first statement
+        if backup.exists():
+            backup.rename(path)
+        return file
+
+    def read(file: sqlite3.Connection) -> list[tuple[str]]:
+        return file.execute("SELECT name FROM files").fetchall()
+
+    thread = ConnectionThread("a thread", path, connect)
+    await thread.run(read)
+
+    assert await thread.run(read) == [("backup.db",)]
+    await thread.aclose()
