@@ -254,7 +254,7 @@ class MemoryStore(Store):
         if self._parts[settle.part].epoch != settle.epoch:
             return "stale"
         row = self._rows.get(settle.id)
-        if row is None or row.gen != settle.gen:
+        if row is None or (row.gen, row.name) != (settle.gen, settle.name):
             return "gone"
         if settle.error is not None:
             self._bury(row, settle)

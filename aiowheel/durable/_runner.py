@@ -102,7 +102,8 @@ class Runner:
         self._unread: deque[Entry] = deque()  # due, but their payloads are in the store
         self._loads: set[asyncio.Task[None]] = set()
         self._loaded: deque[Entry] = deque()  # due, with their payloads; few at a time
-        self.unsettled: dict[tuple[int, int], Fire] = {}
+        # By id, generation and name: after a failover, a timer may have the id of a lost one.
+        self.unsettled: dict[tuple[int, int, str], Fire] = {}
         self._busy: dict[int, int] = {}  # unsettled fires by partition
         # A dict, because its order makes a simulation repeatable.
         self._tasks: dict[Fire, asyncio.Task[None]] = {}
@@ -280,7 +281,7 @@ class Runner:
         fire = Fire(
             row, due_us if occurrence is None else occurrence, epoch, following, self._ack_in
         )
-        self.unsettled[row.id, row.gen] = fire
+        self.unsettled[row.id, row.gen, row.name] = fire
         self._busy[row.part] = self._busy.get(row.part, 0) + 1
         self._idle.clear()
         if occurrence is None:
@@ -443,7 +444,7 @@ class Runner:
     def _drop(self, fire: Fire) -> None:
         """End a fire without an outcome; after an exit of the program, no other fire begins."""
         row = fire.row
-        if self.unsettled.pop((row.id, row.gen), None) is None:
+        if self.unsettled.pop((row.id, row.gen, row.name), None) is None:
             return
         left = self._busy[row.part] - 1
         if left:
@@ -476,9 +477,9 @@ class Runner:
         waiting = [*self.ready.copy(), *self._unread.copy(), *self._loaded.copy()]
         return sum(entry.row is not None for entry in waiting) + len(self._loads)
 
-    def begun(self, row_id: int, gen: int) -> bool:
+    def begun(self, row_id: int, gen: int, name: str) -> bool:
         """Return whether this fire has begun and is not settled."""
-        return (row_id, gen) in self.unsettled
+        return (row_id, gen, name) in self.unsettled
 
     def is_idle(self, part: int) -> bool:
         """Return whether no fire of this partition is in flight."""

@@ -111,11 +111,11 @@ _MOVE: Final = (
 _BURY: Final = (
     "INSERT INTO aiowheel_dead (name, handler, due_us, fire_id, attempts, died_us, error, payload) "
     "SELECT name, handler, coalesce(?, first_due_us, due_us), coalesce(fire_id, id || '.' || gen), "
-    "?, ?, ?, payload FROM aiowheel_timers WHERE id = ? AND gen = ?"
+    "?, ?, ?, payload FROM aiowheel_timers WHERE id = ? AND gen = ? AND name = ?"
 )
 _AGAIN: Final = (
     "UPDATE aiowheel_timers SET due_us = ?, gen = ?, attempt = ?, first_due_us = ?, "
-    "fire_id = CASE WHEN gen = ? THEN fire_id END WHERE id = ? AND gen = ?"
+    "fire_id = CASE WHEN gen = ? THEN fire_id END WHERE id = ? AND gen = ? AND name = ?"
 )
 
 
@@ -428,44 +428,49 @@ class Statements:
         """Delete the timers of fires that have ended."""
         current = [each for each in settles if self._parts[each.part][1] == each.epoch]
         is_any_stale = len(current) < len(settles)
-        # SQLite parses a list of numbers several times as fast as one of pairs, and most timers end
+        # SQLite parses a list of numbers several times as fast as one of lists, and most timers end
         # in their first generation.
-        wanted: dict[int, list[int]] = {}
+        wanted: dict[int, list[tuple[int, str]]] = {}
         for each in current:
-            wanted.setdefault(each.gen, []).append(each.id)
-        deleted = {(timer, gen) for gen in wanted for timer in self._delete_of(gen, wanted[gen])}
+            wanted.setdefault(each.gen, []).append((each.id, each.name))
+        deleted = {
+            (timer, gen, name) for gen in wanted for timer, name in self._delete_of(gen, wanted[gen])
+        }
         return [
             "stale"
             if is_any_stale and self._parts[each.part][1] != each.epoch
             else "done"
-            if (each.id, each.gen) in deleted
+            if (each.id, each.gen, each.name) in deleted
             else "gone"
             for each in settles
         ]
 
-    def _delete_of(self, gen: int, timers: list[int]) -> list[int]:
-        """Delete the timers that have this generation; return their ids."""
+    def _delete_of(self, gen: int, timers: list[tuple[int, str]]) -> set[tuple[int, str]]:
+        """Delete the timers that have this generation, given by id and name; return these."""
         # The join starts with the wanted ids, because an IN would read the whole table.
-        ((found,),) = self._cursor.execute(
-            "SELECT json_group_array(t.id) FROM json_each(?) AS wanted "
+        ((ids, names),) = self._cursor.execute(
+            "SELECT json_group_array(t.id), json_group_array(t.name) FROM json_each(?) AS wanted "
             "CROSS JOIN aiowheel_timers AS t ON t.id = wanted.value AND t.gen = ?",
-            (json.dumps(timers), gen),
+            (json.dumps([timer for timer, _ in timers]), gen),
         ).fetchall()
-        self._delete(found)
-        return json.loads(found)
+        found = set(timers).intersection(zip(json.loads(ids), json.loads(names), strict=True))
+        self._delete(json.dumps([timer for timer, _ in found]))
+        return found
 
     def _settle(self, settle: Settle) -> Result:
         execute = self._cursor.execute
         if self._parts[settle.part][1] != settle.epoch:
             return "stale"
+        identity = (settle.id, settle.gen, settle.name)
         if settle.error is not None:
             values = (settle.dead_due_us, settle.attempts, self._now_us, settle.error)
-            execute(_BURY, (*values, settle.id, settle.gen))
+            execute(_BURY, (*values, *identity))
         if settle.due_us is None:
-            execute("DELETE FROM aiowheel_timers WHERE id = ? AND gen = ?", (settle.id, settle.gen))
+            query = "DELETE FROM aiowheel_timers WHERE id = ? AND gen = ? AND name = ?"
+            execute(query, identity)
         else:
             again = (settle.due_us, settle.next_gen, settle.next_attempt, settle.first_due_us)
-            execute(_AGAIN, (*again, settle.next_gen, settle.id, settle.gen))
+            execute(_AGAIN, (*again, settle.next_gen, *identity))
         if not self._cursor.rowcount:
             return "gone"
         if not self._owner and settle.due_us is not None:

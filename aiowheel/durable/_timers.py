@@ -603,16 +603,16 @@ class DurableTimers:
         """
         self._check_caller()
         cancel = Cancel(_checked_name("name", name))
-        return await self._committer.submit((cancel,), self._is_cancelled)
+        return await self._committer.submit((cancel,), partial(self._is_cancelled, cancel))
 
-    def _is_cancelled(self, results: list[Result]) -> bool:
+    def _is_cancelled(self, cancel: Cancel, results: list[Result]) -> bool:
         (removed,) = results
         if isinstance(removed, Exception):
             raise removed
         return (
             isinstance(removed, Removed)
             and removed.is_final
-            and not self._runner.begun(removed.id, removed.gen)
+            and not self._runner.begun(removed.id, removed.gen, cancel.name)
         )
 
     async def reschedule(self, name: str, due: Due) -> bool:

@@ -65,7 +65,7 @@ class Window:
         window_us: Microseconds ahead to read.
         counts: Counts errors.
         ready: Called with each entry that is due.
-        begun: Returns whether a fire with this id and generation has begun and is not settled.
+        begun: Returns whether a fire of this id, generation and name has begun and is not settled.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Window:
         window_us: int,
         counts: Counts,
         ready: Callable[[Entry], None],
-        begun: Callable[[int, int], bool],
+        begun: Callable[[int, int, str], bool],
     ) -> None:
         self._store = store
         self._timer = timer
@@ -150,7 +150,7 @@ class Window:
 
     def arm(self, row: Row) -> None:
         """Put a row on the wheel, or pass it to `ready` if it is due."""
-        if self._begun(row.id, row.gen):
+        if self._begun(row.id, row.gen, row.name):
             return  # the settlement of that fire decides
         if row.id in self.resident:
             self.forget(row.id)

@@ -313,6 +313,21 @@ class StoreContract:
             assert await store.get("a") == new
             assert await store.dead_letters() == []
 
+    async def test_a_settlement_of_another_timer_with_that_id_changes_nothing(self) -> None:
+        """A store that has lost timers in a failover may give their ids to other timers."""
+        async with _Opened(await self.make_store()) as store:
+            epochs = (await _renew(store, "me")).epochs
+            row = _row(await _one(store, Put("a", "h", _HOUR, b"a")))
+            identity = (row.id, "lost", row.gen, row.part, epochs[row.part])
+            for settle in (
+                Settle(*identity),
+                Settle(*identity, due_us=50, next_gen=2),
+                Settle(*identity, error="boom", attempts=1),
+            ):
+                assert await _one(store, settle) == "gone"
+            assert await store.rows() == [row]
+            assert await store.dead_letters() == []
+
     async def test_a_settlement_can_make_the_timer_due_again(self) -> None:
         """A retry keeps the generation, and the next occurrence has a new one."""
         async with _Opened(await self.make_store()) as store:

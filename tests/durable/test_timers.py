@@ -1246,6 +1246,36 @@ async def test_after_a_crash_between_two_calls_an_owner_reads_its_timers_again()
         assert timers.statistics().store_errors == 0
 
 
+async def test_a_timer_that_gets_the_id_of_a_lost_one_fires_beside_it() -> None:
+    """After a failover to a replica that lags, the numbers of the ids continue from an old one."""
+    store, log, ended = MemoryStore(partitions=1), Log(), asyncio.Event()
+
+    async def slow(fire: Fire) -> None:
+        log(fire)
+        if fire.name == "lost":
+            await ended.wait()
+
+    async with timers_on(store, slow, lease=9000) as timers:
+        store.stop_syncing()
+        await timers.schedule("lost", "h", due=timedelta(0))
+        await asyncio.sleep(1)
+        store.crash()
+        store._last_id = 0
+        await asyncio.sleep(1)
+        await timers.schedule("a", "h", due=SECOND)
+        await asyncio.sleep(2)
+        assert log.names == ["lost", "a"]
+        assert log.fires[0].id == log.fires[1].id
+        store._last_id = 0
+        await timers.schedule("b", "h", due=3 * SECOND)
+        ended.set()  # the settlement of the lost fire must not end this timer
+        await asyncio.sleep(5)
+
+        assert log.names == ["lost", "a", "b"]
+        assert timers.statistics().in_flight == 0
+        assert (await timers.summary()).pending == 0
+
+
 async def test_a_timer_that_a_crash_has_restored_fires_although_a_newer_one_has_fired() -> None:
     """The newer one ends while the restored one is read, which looks like an outdated page."""
     read, released, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
