@@ -497,7 +497,7 @@ def test_half_offsets_are_named(tmp_path: Path) -> None:
     """A disk that loses power can leave such a file, and copies may lack Spark's checksums."""
     checkpoint = Checkpoint(tmp_path)
     offsets = {9: '{"logOffset":0}', 10: '{"logOffset":1}'}
-    write_checkpoint(tmp_path, offsets, {})
+    write_checkpoint(tmp_path, offsets, {"1": []})
     checkpoint.open({})
     newest = tmp_path / "offsets" / "10"
     whole = newest.read_text()
@@ -515,6 +515,46 @@ def test_half_offsets_are_named(tmp_path: Path) -> None:
     (tmp_path / "offsets" / "9").write_text("v1\n{")  # Spark reads this one, too
     with pytest.raises(BadInputError, match="offsets/9: damaged, and with it the checkpoint"):
         checkpoint.check({})
+
+
+def test_missing_settings_are_named(tmp_path: Path) -> None:
+    """Otherwise a run with another timeout would be taken for the first one."""
+    idle = idle_stream(tmp_path)
+    idle.checkpoint.open(idle.settings)
+    settings = idle.checkpoint.folder / "aiowheel.json"
+    (idle.checkpoint.folder / "metadata").write_text('{"id": "0"}')
+    settings.unlink()
+
+    with pytest.raises(BadInputError, match=r"aiowheel\.json: missing, and the checkpoint is dama"):
+        idle.checkpoint.open(replace(idle, timeout=31).settings)
+
+    assert not settings.exists()
+
+
+@pytest.mark.parametrize("name", ["offsets/12", "sources/0/12", "sources/1/0"])
+def test_a_missing_log_is_named(name: str, tmp_path: Path) -> None:
+    """Spark would skip the rows of later files, or repeat a micro-batch with other rows."""
+    checkpoint = Checkpoint(tmp_path)
+    write_checkpoint(tmp_path, {11: '{"logOffset":11}', 12: '{"logOffset":12}'}, {"12": []})
+    newest = tmp_path / "offsets" / "12"
+    newest.write_text(f'{newest.read_text()[:-1]}{{"logOffset":0}}\n{{"logOffset":12}}')
+    for folder in ("sources/1", "commits"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "sources" / "1" / "0").touch()
+    (tmp_path / "commits" / "12").touch()
+    checkpoint.open({})
+
+    (tmp_path / name).unlink()
+
+    with pytest.raises(BadInputError, match=f"{name}: missing, and the checkpoint is damaged"):
+        checkpoint.open({})
+
+
+def test_a_compacted_log_is_not_missing(tmp_path: Path) -> None:
+    """Spark replaces each tenth entry by one with all earlier ones."""
+    write_checkpoint(tmp_path, {9: '{"logOffset":9}'}, {"9.compact": []})
+
+    Checkpoint(tmp_path).open({})
 
 
 def test_offsets_of_a_later_format_are_left_to_spark(tmp_path: Path) -> None:

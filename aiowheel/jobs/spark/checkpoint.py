@@ -46,9 +46,12 @@ class Checkpoint:
         """Raise for settings that `open` would refuse, without creating files.
 
         Raises:
-            BadInputError: The settings differ or cannot be read, a file of Spark's is damaged, or
-                the stream has ended.
+            BadInputError: The settings differ or cannot be read, a file of Spark's is damaged, a
+                file is missing, or the stream has ended.
         """
+        of_spark = self.folder / "metadata"
+        if of_spark.exists() and not self._settings.exists():
+            raise _missing(self._settings)  # other settings could not be recognized
         theirs = _settings_in(self._settings) if self._settings.exists() else {}
         for name, value in settings.items():
             if name in theirs and theirs[name] != value:
@@ -57,10 +60,12 @@ class Checkpoint:
                     f"{self.folder}: was made with {name} {theirs[name]}{of}, not {value}{of}: "
                     "go on with that, or choose another --checkpoint and --out"
                 )
-        of_spark = self.folder / "metadata"
         if of_spark.exists():
             _settings_in(of_spark)  # Spark's own error would not name the damaged file
-        _check_offsets(self.folder / "offsets")  # nor would that about half a file
+        last = self.last_finished_batch()
+        if last >= 0 and not (finished := self.folder / "offsets" / str(last)).exists():
+            raise _missing(finished)  # Spark would run that micro-batch again, with other rows
+        _check_offsets(self.folder)
         if self._has_ended():
             raise BadInputError(
                 f"{self.folder}: this stream has been flushed: choose another --checkpoint and "
@@ -160,34 +165,56 @@ def _settings_in(file: Path) -> dict[str, object]:
     return cast("dict[str, object]", settings)
 
 
-def _check_offsets(folder: Path) -> None:
-    """Check the two newest files in the folder of offsets, which a query reads at its start.
+def _check_offsets(checkpoint: Path) -> None:
+    """Check the two newest files of offsets, which a query reads at its start.
 
     A file has a version, the data of its micro-batch as JSON, and the offset of each source as JSON
-    or ``-``.
+    or ``-``. Spark's own error would not name a file that is not whole.
 
     Raises:
-        BadInputError: A file is not whole.
+        BadInputError: A file is not whole, or a log of files has no entry for the newest offset.
     """
-    files = [file for file in folder.glob("[0-9]*") if file.name.isdecimal()]
+    files = [file for file in (checkpoint / "offsets").glob("[0-9]*") if file.name.isdecimal()]
     sources = 1
+    offsets: list[object] = []
     for file in sorted(files, key=lambda file: int(file.name))[-2:]:
         try:
             version, *lines = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
             if version.startswith("v") and version not in {"v", "v1"}:
                 continue  # a format that this release does not know
-            for line in lines:
-                if line not in {"", "-"}:
-                    json.loads(line)
+            parsed = [json.loads(line) if line not in {"", "-"} else None for line in lines]
         except ValueError as error:
             raise _damaged(file) from error
         if len(lines) - 1 < sources:
             raise _damaged(file)
-        sources = len(lines) - 1  # the sources of a checkpoint do not change
+        offsets = parsed[1:]
+        sources = len(offsets)  # the sources of a checkpoint do not change
+    _check_logs(checkpoint / "sources", offsets)
+
+
+def _check_logs(sources: Path, offsets: list[object]) -> None:
+    """Check that the log of each source of files has the entry of its offset.
+
+    Without that entry, Spark would give its number to the next files, and skip their rows.
+    """
+    for number, offset in enumerate(offsets):
+        log = sources / str(number)
+        if number and not log.exists():
+            continue  # a source that a query uses twice has two offsets and one log
+        end = cast("dict[str, object]", offset).get("logOffset") if isinstance(offset, dict) else -1
+        # Topics and Delta tables have offsets of another form.
+        if not isinstance(end, int) or end < 0:
+            continue
+        if not any((log / name).exists() for name in (f"{end}", f"{end}.compact")):
+            raise _missing(log / str(end))
 
 
 def _damaged(file: Path) -> BadInputError:
     return BadInputError(f"{file}: damaged, and with it the checkpoint")
+
+
+def _missing(file: Path) -> BadInputError:
+    return BadInputError(f"{file}: missing, and the checkpoint is damaged without it")
 
 
 def _write(file: Path, text: str) -> None:
