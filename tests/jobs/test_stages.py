@@ -171,6 +171,27 @@ def test_an_operation_and_its_hits_go_to_one_shard() -> None:
     assert len(homes[0]) == len(ids)
 
 
+def test_columns_come_in_the_declared_order() -> None:
+    """A session with `groupedMap.assignColumnsByName` off assigns them by position."""
+    first, second = first_stage(), second_stage()
+    operations = [operation("x", ["a"], 100, 500, 1)]
+
+    outputs = {
+        stages.MATCHED_DDL: [
+            first.testInPandas(0, frame([copy("x", "a", 100, 500)], [event("a", 200)])),
+            first.setWatermark(300),
+        ],
+        stages.OUTCOME_DDL: [
+            second.testInPandas(0, frame(operations, [hit("x", "a", 200)])),
+            second.setWatermark(300),
+        ],
+    }
+
+    for ddl, tables in outputs.items():
+        for table in tables:
+            assert list(table.columns) == [column.split()[0] for column in ddl.split(", ")]
+
+
 def test_late_rows_are_dropped() -> None:
     """Late rows are dropped one by one, although the pack has the latest time of them."""
     bed = first_stage()

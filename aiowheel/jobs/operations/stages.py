@@ -176,7 +176,10 @@ class MatchKeys(Stage):
     def _frame(self, rows: list[tuple[Any, ...]]) -> pd.DataFrame:
         times = timestamps([latest for latest, *_ in rows], self._unit)
         names = ["shard", *TAKEN_COUNTS, "operations", "events"]
-        return pd.DataFrame([row[1:] for row in rows], columns=names).assign(ts=times)
+        frame = pd.DataFrame([row[1:] for row in rows], columns=names)
+        # In the order of MATCHED_DDL: a session may assign columns by position.
+        frame.insert(0, "ts", times)
+        return frame
 
 
 class DecideOperations(Stage):
