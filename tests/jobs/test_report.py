@@ -280,6 +280,21 @@ def test_quantiles_are_exact_up_to_10_000_operations(spark: "SparkSession", tmp_
     assert {name: found[name] for name in wanted} == wanted
 
 
+def test_the_types_of_the_tables_do_not_depend_on_the_session(
+    spark: "SparkSession", report: "ReportResult", tmp_path: Path
+) -> None:
+    """A session with `useLargeVarTypes` would give texts another type of Arrow."""
+    from aiowheel.jobs.report.job import run_report
+    from aiowheel.jobs.spark.session import changed_settings
+
+    pq.write_table(pa.Table.from_pylist(ROWS, TRACE_SCHEMA), tmp_path / "trace-1.parquet")
+
+    with changed_settings(spark, {"spark.sql.execution.arrow.useLargeVarTypes": "true"}):
+        found = run_report(tmp_path, tmp_path / "report", spark)
+
+    assert found.tables == report.tables
+
+
 def test_missing_keys_are_no_keys(spark: "SparkSession", tmp_path: Path) -> None:
     """Another program may write null for a list without elements."""
     from aiowheel.jobs.report.job import run_report

@@ -19,6 +19,7 @@ try:
     import pyarrow.parquet as pq
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
+    from pyspark.sql.pandas.types import to_arrow_schema
 except ImportError as _error:
     raise MissingExtraError("spark") from _error
 
@@ -93,7 +94,7 @@ def run_report(
     operations, span_ns = _measure(trace)
     plans = report_tables(trace, bucket_ns=choose_bucket_ns(span_ns))
     results = {
-        name: plan.toArrow().sort_by([(key, "ascending") for key in _order(plan)])
+        name: _rows(plan).sort_by([(key, "ascending") for key in _order(plan)])
         for name, plan in plans.items()
     }
     origin = origin_of(trace_folder)
@@ -172,6 +173,11 @@ def _measure(trace: DataFrame) -> tuple[int, int]:
         (F.max("finished") - F.min("finished")).alias("span_ns"),
     ).collect()
     return int(row["operations"]), int(row["span_ns"] or 0)
+
+
+def _rows(plan: DataFrame) -> pa.Table:
+    """Return the rows of one table, in types that do not depend on the session's settings."""
+    return plan.toArrow().cast(to_arrow_schema(plan.schema))
 
 
 def _order(plan: DataFrame) -> list[str]:
