@@ -1,7 +1,7 @@
 """The files that a stream keeps beside Spark's own checkpoint. Rank 5: no Spark here."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -91,8 +91,7 @@ class Checkpoint:
 
     def last_finished_batch(self) -> int:
         """Return the number of the newest finished micro-batch; -1 before the first."""
-        commits = (self.folder / "commits").glob("[0-9]*")
-        return max((int(file.name.partition(".")[0]) for file in commits), default=-1)
+        return _newest_in(self.folder / "commits")
 
     def request_flush(self) -> None:
         """Request that the stream, now or when started later, ends after processing its input.
@@ -172,15 +171,16 @@ def _check_offsets(checkpoint: Path) -> None:
     or ``-``. Spark's own error would not name a file that is not whole.
 
     Raises:
-        BadInputError: A file is not whole, or a log of files has no entry for the newest offset.
+        BadInputError: A file is not whole, or a log of files does not reach the newest offset.
     """
     files = [file for file in (checkpoint / "offsets").glob("[0-9]*") if file.name.isdecimal()]
     sources = 1
-    offsets: list[object] = []
+    offsets: Sequence[object] = ()
     for file in sorted(files, key=lambda file: int(file.name))[-2:]:
         try:
             version, *lines = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
             if version.startswith("v") and version not in {"v", "v1"}:
+                offsets = ()
                 continue  # a format that this release does not know
             parsed = [json.loads(line) if line not in {"", "-"} else None for line in lines]
         except ValueError as error:
@@ -192,10 +192,10 @@ def _check_offsets(checkpoint: Path) -> None:
     _check_logs(checkpoint / "sources", offsets)
 
 
-def _check_logs(sources: Path, offsets: list[object]) -> None:
-    """Check that the log of each source of files has the entry of its offset.
+def _check_logs(sources: Path, offsets: Sequence[object]) -> None:
+    """Check that the log of each source of files reaches its offset.
 
-    Without that entry, Spark would give its number to the next files, and skip their rows.
+    Otherwise Spark would give a number that it has used to the next files, and skip their rows.
     """
     for number, offset in enumerate(offsets):
         log = sources / str(number)
@@ -203,10 +203,13 @@ def _check_logs(sources: Path, offsets: list[object]) -> None:
             continue  # a source that a query uses twice has two offsets and one log
         end = cast("dict[str, object]", offset).get("logOffset") if isinstance(offset, dict) else -1
         # Topics and Delta tables have offsets of another form.
-        if not isinstance(end, int) or end < 0:
-            continue
-        if not any((log / name).exists() for name in (f"{end}", f"{end}.compact")):
+        if isinstance(end, int) and _newest_in(log) < end:
             raise _missing(log / str(end))
+
+
+def _newest_in(log: Path) -> int:
+    """Return the number of the newest entry of a log of Spark; -1 if there is none."""
+    return max((int(file.name.partition(".")[0]) for file in log.glob("[0-9]*")), default=-1)
 
 
 def _damaged(file: Path) -> BadInputError:
