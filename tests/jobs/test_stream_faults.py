@@ -497,7 +497,7 @@ def test_half_offsets_are_named(tmp_path: Path) -> None:
     """A disk that loses power can leave such a file, and copies may lack Spark's checksums."""
     checkpoint = Checkpoint(tmp_path)
     offsets = {9: '{"logOffset":0}', 10: '{"logOffset":1}'}
-    write_checkpoint(tmp_path, offsets, {"1": []})
+    write_checkpoint(tmp_path, offsets, {"1": ["{}"]})
     checkpoint.open({})
     newest = tmp_path / "offsets" / "10"
     whole = newest.read_text()
@@ -531,30 +531,48 @@ def test_missing_settings_are_named(tmp_path: Path) -> None:
     assert not settings.exists()
 
 
-@pytest.mark.parametrize("name", ["offsets/12", "sources/0/12", "sources/1/0"])
-def test_a_missing_log_is_named(name: str, tmp_path: Path) -> None:
-    """Spark would skip the rows of later files, or repeat a micro-batch with other rows."""
-    checkpoint = Checkpoint(tmp_path)
-    write_checkpoint(tmp_path, {11: '{"logOffset":11}', 12: '{"logOffset":12}'}, {"12": []})
+@pytest.fixture
+def finished(tmp_path: Path) -> Checkpoint:
+    """Return a checkpoint of two sources of files after micro-batch 12."""
+    logs = {"12": [entry(tmp_path / "1.csv", 12)]}
+    write_checkpoint(tmp_path, {11: '{"logOffset":11}', 12: '{"logOffset":12}'}, logs)
     newest = tmp_path / "offsets" / "12"
     newest.write_text(f'{newest.read_text()[:-1]}{{"logOffset":0}}\n{{"logOffset":12}}')
-    for folder in ("sources/1", "commits"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "sources" / "1" / "0").touch()
-    (tmp_path / "commits" / "12").touch()
+    for name in ("sources/1/0", "commits/12"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("v1\n{}")
+    checkpoint = Checkpoint(tmp_path)
     checkpoint.open({})
+    return checkpoint
 
-    (tmp_path / name).unlink()
+
+@pytest.mark.parametrize("name", ["offsets/12", "sources/0/12", "sources/1/0"])
+def test_a_missing_log_is_named(finished: Checkpoint, name: str) -> None:
+    """Spark would skip the rows of later files, or repeat a micro-batch with other rows."""
+    (finished.folder / name).unlink()
 
     with pytest.raises(BadInputError, match=f"{name}: missing, and the checkpoint is damaged"):
-        checkpoint.open({})
+        finished.open({})
 
 
-def test_a_compacted_log_is_not_missing(tmp_path: Path) -> None:
-    """Spark replaces each tenth entry by one with all earlier ones."""
-    write_checkpoint(tmp_path, {9: '{"logOffset":9}'}, {"9.compact": []})
+@pytest.mark.parametrize("name", ["commits/12", "sources/0/12", "sources/1/0"])
+def test_half_a_log_is_named(finished: Checkpoint, name: str) -> None:
+    """Spark itself would report a JSON parser's error."""
+    file = finished.folder / name
+    whole = file.read_text()
 
-    Checkpoint(tmp_path).open({})
+    for size in range(len(whole)):
+        file.write_text(whole[:size])
+        with pytest.raises(BadInputError, match=f"{name}: damaged, and with it the checkpoint"):
+            finished.check({})
+
+
+def test_a_log_may_be_ahead_and_compacted(finished: Checkpoint) -> None:
+    """Spark writes it before the offsets, and replaces each tenth entry by all earlier ones."""
+    log = finished.folder / "sources" / "0"
+    (log / "12").rename(log / "19.compact")
+
+    finished.open({})
 
 
 def test_offsets_of_a_later_format_are_left_to_spark(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from aiowheel._outputs import whole_file
 from aiowheel.errors import AiowheelError, BadInputError
@@ -63,8 +63,10 @@ class Checkpoint:
         if of_spark.exists():
             _settings_in(of_spark)  # Spark's own error would not name the damaged file
         last = self.last_finished_batch()
-        if last >= 0 and not (finished := self.folder / "offsets" / str(last)).exists():
-            raise _missing(finished)  # Spark would run that micro-batch again, with other rows
+        if last >= 0:
+            if not (finished := self.folder / "offsets" / str(last)).exists():
+                raise _missing(finished)  # Spark would run that micro-batch again, with other rows
+            _check_entry(self.folder / "commits" / str(last))
         _check_offsets(self.folder)
         if self._has_ended():
             raise BadInputError(
@@ -177,18 +179,11 @@ def _check_offsets(checkpoint: Path) -> None:
     sources = 1
     offsets: Sequence[object] = ()
     for file in sorted(files, key=lambda file: int(file.name))[-2:]:
-        try:
-            version, *lines = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
-            if version.startswith("v") and version not in {"v", "v1"}:
-                offsets = ()
-                continue  # a format that this release does not know
-            parsed = [json.loads(line) if line not in {"", "-"} else None for line in lines]
-        except ValueError as error:
-            raise _damaged(file) from error
-        if len(lines) - 1 < sources:
+        lines = _lines_in(file)
+        offsets = () if lines is None else lines[1:]
+        if lines is not None and len(offsets) < sources:
             raise _damaged(file)
-        offsets = parsed[1:]
-        sources = len(offsets)  # the sources of a checkpoint do not change
+        sources = len(offsets) or sources  # the sources of a checkpoint do not change
     _check_logs(checkpoint / "sources", offsets)
 
 
@@ -203,8 +198,33 @@ def _check_logs(sources: Path, offsets: Sequence[object]) -> None:
             continue  # a source that a query uses twice has two offsets and one log
         end = cast("dict[str, object]", offset).get("logOffset") if isinstance(offset, dict) else -1
         # Topics and Delta tables have offsets of another form.
-        if isinstance(end, int) and _newest_in(log) < end:
+        if not isinstance(end, int) or end < 0:
+            continue
+        if (newest := _newest_in(log)) < end:
             raise _missing(log / str(end))
+        for name in (f"{newest}", f"{newest}.compact"):
+            _check_entry(log / name)
+
+
+def _check_entry(file: Path) -> None:
+    """Check that an entry of a log of Spark, if there is one of this name, is whole."""
+    if file.exists() and _lines_in(file) == []:
+        raise _damaged(file)
+
+
+def _lines_in(file: Path) -> list[Any] | None:
+    """Return the values of the lines after the version; None in a format of a later release.
+
+    Raises:
+        BadInputError: A line is neither JSON nor ``-``.
+    """
+    try:
+        version, *lines = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
+        if version.startswith("v") and version not in {"v", "v1"}:
+            return None
+        return [None if line in {"", "-"} else json.loads(line) for line in lines]
+    except ValueError as error:
+        raise _damaged(file) from error
 
 
 def _newest_in(log: Path) -> int:
