@@ -433,14 +433,12 @@ class Statements:
         wanted: dict[int, list[tuple[int, str]]] = {}
         for each in current:
             wanted.setdefault(each.gen, []).append((each.id, each.name))
-        deleted = {
-            (timer, gen, name) for gen in wanted for timer, name in self._delete_of(gen, wanted[gen])
-        }
+        deleted = {(gen, *timer) for gen in wanted for timer in self._delete_of(gen, wanted[gen])}
         return [
             "stale"
             if is_any_stale and self._parts[each.part][1] != each.epoch
             else "done"
-            if (each.id, each.gen, each.name) in deleted
+            if (each.gen, each.id, each.name) in deleted
             else "gone"
             for each in settles
         ]
