@@ -216,8 +216,8 @@ async def test_an_unexpected_error_is_logged(
     assert "OSError('[Errno 5] no disk')" in caplog.text
 
 
-@pytest.mark.usefixtures("recorder")
 async def test_a_file_that_cannot_be_read_is_logged_once(
+    short_path: Path,
     other: SqliteCounters,
     until: Until,
     monkeypatch: pytest.MonkeyPatch,
@@ -225,17 +225,20 @@ async def test_a_file_that_cannot_be_read_is_logged_once(
 ) -> None:
     """A process that only waits makes no call that could fail."""
     caplog.set_level(logging.INFO, "aiowheel")
+    monkeypatch.setattr(_sqlite, "_POLL", 0.001)
     locked = Mock(side_effect=StoreUnavailableError("locked"))
-    with monkeypatch.context() as patched:
-        patched.setattr(_sqlite, "_changes", locked)
-        await other.add_one({"k": 1})
-        await until(lambda: locked.call_count == 3)
-    await until(lambda: "shared_store_found" in caplog.text)
+    async with aclosing(SqliteCounters(short_path / "counters.db")) as store:
+        await store.open(Recorder())
+        with monkeypatch.context() as patched:
+            patched.setattr(_sqlite, "_changes", locked)
+            await other.add_one({"k": 1})
+            await until(lambda: locked.call_count >= 3)
+        await until(lambda: "shared_store_found" in caplog.text)
 
     lost, found = caplog.messages
     assert lost.startswith("aiowheel.shared_store_lost store='sqlite' error=")
     assert "StoreUnavailableError('locked')" in lost
-    assert found.startswith("aiowheel.shared_store_found store='sqlite' seconds=0.")
+    assert found.startswith("aiowheel.shared_store_found store='sqlite' seconds=")
 
 
 @pytest.mark.parametrize("count", [10, 5_000])
