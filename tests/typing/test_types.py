@@ -11,6 +11,8 @@ from sysconfig import get_path
 
 import pytest
 
+from tests.docs.test_snippets import PROGRAMS
+
 pytestmark = [pytest.mark.one_build, pytest.mark.types]
 
 HERE = Path(__file__).parent
@@ -58,6 +60,27 @@ def test_each_wrong_use_has_its_error() -> None:
 
     assert len(announced) >= 40
     assert errors("wrong.py") == announced
+
+
+@pytest.mark.slow
+def test_the_programs_of_the_pages_have_no_error(tmp_path: Path) -> None:
+    """Mypy accepts each of them as strictly as other code, but for functions without types."""
+    for block in PROGRAMS:
+        name = re.sub(r"\W", "_", f"{block.page.stem}_{block.line}")
+        (tmp_path / f"{name}.py").write_text(block.text, encoding="utf-8")
+    options = ["--strict", "--config-file=", "--no-error-summary", "--cache-dir", os.devnull]
+    untyped = ["--allow-untyped-defs", "--allow-incomplete-defs", "--allow-untyped-calls"]
+
+    run = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *untyped, "."],
+        cwd=tmp_path,
+        env=os.environ | {"MYPYPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert run.stdout + run.stderr == ""
 
 
 @pytest.mark.slow
