@@ -1,4 +1,4 @@
-"""The errors of an address of asyncpg. Rank 4."""
+"""Addresses of PostgreSQL, as asyncpg takes them, and their errors. Rank 4."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final
 
+from aiowheel._arguments import checked_str
+from aiowheel._printable import scheme_only
+
+#: The beginnings of an address.
+SCHEMES: Final = ("postgresql://", "postgres://")
 _MALFORMED: Final = (
     "dsn must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %2F in place of a slash in "
     "the password, and other special characters in the same way"
@@ -14,6 +19,19 @@ _MALFORMED: Final = (
 _MISSING_FILE: Final = (
     "the server's Unix socket, or a certificate or key file of the address, does not exist"
 )
+
+
+def checked_dsn(dsn: object) -> str:
+    """Return *dsn* if it may be an address; "" stands for the environment variables of libpq.
+
+    Raises:
+        TypeError: *dsn* is not a string.
+        ValueError: It has another scheme, for example that of SQLAlchemy, `postgresql+asyncpg`.
+    """
+    text = checked_str("dsn", dsn)
+    if text and not text.startswith(SCHEMES):
+        raise ValueError(f"dsn must be {SCHEMES[0]}..., got {scheme_only(text)}")
+    return text
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from aiowheel._asyncpg import SCHEMES
 from aiowheel._printable import is_unicode, printable, scheme_only
 from aiowheel._progress import Progress
 from aiowheel.cli._destination import check_folder
@@ -57,7 +58,7 @@ def _with_store(where: str, use: Callable[[Store], Awaitable[T]], *, create: boo
 
 
 def _store_at(where: str, *, create: bool) -> Store:
-    if where.startswith(("postgres://", "postgresql://")):
+    if where.startswith(SCHEMES):
         from aiowheel.durable import PostgresStore
 
         return PostgresStore(where)

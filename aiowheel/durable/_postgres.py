@@ -17,8 +17,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
 
-from aiowheel._arguments import checked_str, safe_repr
-from aiowheel._asyncpg import errors_of_address
+from aiowheel._arguments import safe_repr
+from aiowheel._asyncpg import checked_dsn, errors_of_address
 from aiowheel._background import LastingTask
 from aiowheel._postgres_transaction import errors_of_psycopg, transaction_of
 from aiowheel.durable import _postgres_statements as statements
@@ -100,7 +100,8 @@ class PostgresStore(Store):
     tables of durable timers.
 
     Args:
-        dsn: As for `asyncpg.connect`.
+        dsn: As for `asyncpg.connect`, `postgresql://user@host/database`; "" for the environment
+            variables of libpq.
         partitions: From 1 to 1024; default: the number of the tables, 64 for new tables.
 
     Raises:
@@ -115,7 +116,7 @@ class PostgresStore(Store):
 
     def __init__(self, dsn: str, *, partitions: int | None = None) -> None:
         super().__init__()
-        self._dsn = checked_str("dsn", dsn)
+        self._dsn = checked_dsn(dsn)
         self._given_partitions = checked_partitions(partitions)
         self.partitions: int = self._given_partitions or _PARTITIONS
         self._use("primary")

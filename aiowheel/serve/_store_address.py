@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from aiowheel._asyncpg import SCHEMES
 from aiowheel._printable import scheme_only
 from aiowheel.errors import BadInputError
 from aiowheel.serve._limits import Limits
@@ -16,7 +17,6 @@ from aiowheel.serve._topic_store import TopicStore
 
 LONGEST_NAME = 1_000  #: characters: a topic's counter has a key of at most 1,024 bytes
 _SQLITE = "sqlite:///"
-_POSTGRES = ("postgresql://", "postgres://")
 _REDIS = ("redis://", "rediss://", "unix://", "redis+sentinel://", "redis+cluster://")
 
 
@@ -36,7 +36,7 @@ def topic_store(address: str | None, limits: Limits) -> TopicStore:
     if path != address and path and not path.startswith(":") and "\0" not in path:
         with suppress(ValueError):
             return SharedStore(SqliteTopics(path, limits), limits)
-    if address.startswith(_POSTGRES):
+    if address.startswith(SCHEMES):
         return SharedStore(PostgresTopics(address, limits), limits)
     if address.startswith(_REDIS):
         try:

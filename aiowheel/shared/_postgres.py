@@ -15,8 +15,8 @@ from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aiowheel._arguments import checked_bool, checked_str
-from aiowheel._asyncpg import errors_of_address
+from aiowheel._arguments import checked_bool
+from aiowheel._asyncpg import checked_dsn, errors_of_address
 from aiowheel._background import LastingTask
 from aiowheel._events import emit
 from aiowheel._postgres_transaction import Transaction, transaction_of
@@ -152,7 +152,8 @@ class PostgresCounters:
     `<name>_epoch`, and uses the channel `<name>`.
 
     Args:
-        dsn: The address, as asyncpg takes it: `postgresql://user@host/database`.
+        dsn: The address, as asyncpg takes it: `postgresql://user@host/database`; "" for the
+            environment variables of libpq.
         name: 1 to 40 lower-case letters, digits and underscores. Two applications in one database
             need two names.
         logged: Keep the counters through a crash of the server and on its replicas. Every write
@@ -162,14 +163,14 @@ class PostgresCounters:
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: *name* is malformed.
+        ValueError: *dsn* or *name* is malformed.
         MissingExtraError: asyncpg is not installed.
     """
 
     def __init__(self, dsn: str, *, name: str = "aiowheel", logged: bool = False) -> None:
         if find_spec("asyncpg") is None:  # raise here, not at the first connection
             raise MissingExtraError("postgres")
-        self._dsn = checked_str("dsn", dsn)
+        self._dsn = checked_dsn(dsn)
         self._name = checked_name(name)
         self._schema = _SCHEMA.format(name, "" if checked_bool("logged", logged) else "UNLOGGED")
         self._raise = _RAISE.format(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import traceback
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import asyncpg
 import pytest
 import redis.asyncio
 
+from aiowheel.durable import PostgresStore
 from aiowheel.errors import AiowheelError
 from aiowheel.shared import (
     CounterStore,
@@ -221,6 +223,26 @@ def test_no_error_repeats_the_password(address: str) -> None:
 
     shown = "".join(traceback.format_exception(caught.value, limit=0))
     assert "hidden" not in shown
+
+
+@pytest.mark.parametrize("kind", [PostgresCounters, PostgresStore])
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql+asyncpg://user:hidden@host/app", "postgresql+asyncpg://..."),
+        ("mysql://user:hidden@host/app", "mysql://..."),
+        ("host=localhost password=hidden", "no scheme"),
+        ("localhost", "no scheme"),
+    ],
+)
+def test_an_address_of_something_else_is_refused_at_once(
+    kind: Callable[[str], object], address: str, shown: str
+) -> None:
+    """A later `StoreUnavailableError` would say that a repeat may help."""
+    with pytest.raises(ValueError, match=r"^dsn must be postgresql://\.\.\., got ") as caught:
+        kind(address)
+
+    assert str(caught.value).endswith(f"got {shown}")
 
 
 def test_the_account_in_an_address_is_decoded() -> None:
