@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -552,6 +553,14 @@ def test_a_missing_log_is_named(finished: Checkpoint, name: str) -> None:
     (finished.folder / name).unlink()
 
     with pytest.raises(BadInputError, match=f"{name}: missing, and the checkpoint is damaged"):
+        finished.open({})
+
+
+def test_a_missing_folder_of_a_log_is_named(finished: Checkpoint) -> None:
+    """It is not taken for the second offset of a source that a query uses twice."""
+    shutil.rmtree(finished.folder / "sources" / "1")
+
+    with pytest.raises(BadInputError, match="sources/1/0: missing, and the checkpoint is damaged"):
         finished.open({})
 
 

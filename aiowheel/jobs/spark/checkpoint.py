@@ -194,8 +194,8 @@ def _check_logs(sources: Path, offsets: Sequence[object]) -> None:
     """
     for number, offset in enumerate(offsets):
         log = sources / str(number)
-        if number and not log.exists():
-            continue  # a source that a query uses twice has two offsets and one log
+        if not log.exists() and offset in offsets[:number]:
+            continue  # a source that a query uses twice has two equal offsets and one log
         end = cast("dict[str, object]", offset).get("logOffset") if isinstance(offset, dict) else -1
         # Topics and Delta tables have offsets of another form.
         if not isinstance(end, int) or end < 0:

@@ -1,4 +1,4 @@
-"""Checks of the arguments of the simulation and of the tuning. Rank 5."""
+"""Checks of the arguments of the simulation, the tuning and the replay. Rank 5."""
 
 from __future__ import annotations
 
