@@ -180,7 +180,7 @@ _ACKNOWLEDGE: Final = (
     "DELETE FROM aiowheel_timers AS t "
     "USING unnest($1::text[], $2::bigint[], $3::bigint[]) AS wanted (name, id, gen) "
     "WHERE t.name = wanted.name AND t.id = wanted.id AND t.gen = wanted.gen "
-    "RETURNING t.id, t.gen"
+    "RETURNING t.id, t.gen, t.name"
 )
 _AGAIN: Final = (
     "UPDATE aiowheel_timers SET due_us = $1, gen = $2, attempt = $3, first_due_us = $4, "
@@ -472,12 +472,12 @@ class Statements:
             [each.gen for each in current],
         )
         # Two generations of one timer may end in one commit.
-        deleted = {(timer, gen) for timer, gen in records}
+        deleted = {tuple(record) for record in records}
         return [
             "stale"
             if is_any_stale and self._is_stale(each)
             else "done"
-            if (each.id, each.gen) in deleted
+            if (each.id, each.gen, each.name) in deleted
             else "gone"
             for each in settles
         ]

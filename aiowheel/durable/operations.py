@@ -231,7 +231,7 @@ class Removed(NamedTuple):
     is_final: bool
 
 
-#: "done": settled; "gone": there is no row of that generation; "stale": refused, because the
+#: "done": settled; "gone": no row has that name, id and generation; "stale": refused, because the
 #: partition has another epoch.
 Settled: TypeAlias = Literal["done", "gone", "stale"]
 

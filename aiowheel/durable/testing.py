@@ -327,6 +327,8 @@ class StoreContract:
                 assert await _one(store, settle) == "gone"
             assert await store.rows() == [row]
             assert await store.dead_letters() == []
+            both = [Settle(*identity), Settle(*identity)._replace(name="a")]
+            assert await store.commit("me", both) == ["gone", "done"]
 
     async def test_a_settlement_can_make_the_timer_due_again(self) -> None:
         """A retry keeps the generation, and the next occurrence has a new one."""
