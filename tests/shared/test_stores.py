@@ -623,14 +623,15 @@ async def test_calls_that_wait_for_a_silent_postgres_fail_together(
 ) -> None:
     """One of them waits for the answer, and the others do not wait for it again."""
     asyncpg: Any = pytest.importorskip("asyncpg")
-    monkeypatch.setattr(shared_postgres, "_ANSWER", 0.3)
     user = await asyncpg.connect(postgres_server.dsn)
     async with aclosing(PostgresCounters(postgres_server.dsn, name="silent")) as store:
         assert (await store.read(["key"]))[1] == {}
         async with user.transaction():
             await user.execute("LOCK TABLE silent_counters")
             calls = [store.read(["key"]) for _ in range(10)]
-            answers = await asyncio.gather(*calls, return_exceptions=True)
+            with monkeypatch.context() as patched:
+                patched.setattr(shared_postgres, "_ANSWER", 0.1)
+                answers = await asyncio.gather(*calls, return_exceptions=True)
 
         assert all(isinstance(each, StoreUnavailableError) for each in answers)
         assert store._listening._silences == 1
