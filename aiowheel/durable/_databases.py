@@ -9,7 +9,16 @@ from typing import Any, Final
 from aiowheel._arguments import checked_int, safe_repr
 from aiowheel.durable._instants import FIRST_US, LAST_US
 from aiowheel.durable._recurrence import recurrence_from
-from aiowheel.durable.operations import UNREAD, Cancel, Operation, Put, Row, Settle, part_of
+from aiowheel.durable.operations import (
+    UNREAD,
+    Cancel,
+    Operation,
+    Put,
+    Result,
+    Row,
+    Settle,
+    part_of,
+)
 from aiowheel.errors import MissingExtraError, StoreVersionError
 
 MOST_PARTITIONS: Final = 1024
@@ -153,6 +162,23 @@ def window_row(columns: Sequence[Any]) -> Row:
 def is_acknowledgement(settle: Settle) -> bool:
     """Return whether a settlement only deletes the timer."""
     return settle.due_us is None and settle.error is None
+
+
+def answers_of(
+    settles: Iterable[Settle], stale: Iterable[bool], deleted: Container[tuple[int, int, str]]
+) -> list[Result]:
+    """Return the results of acknowledgements.
+
+    Args:
+        settles: The acknowledgements.
+        stale: Whether each of them has another epoch than its partition.
+        deleted: Id, generation and name of the timers that they have deleted; two generations of
+            one timer may end in one commit.
+    """
+    return [
+        "stale" if is_stale else "done" if (each.id, each.gen, each.name) in deleted else "gone"
+        for each, is_stale in zip(settles, stale, strict=True)
+    ]
 
 
 def batches_of(operations: Sequence[Operation]) -> list[list[int]]:

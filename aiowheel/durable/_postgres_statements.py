@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from aiowheel._postgres_transaction import Transaction
 from aiowheel.durable._databases import (
     PAGE_BYTES,
+    answers_of,
     batches_of,
     checked_tables,
     distributed,
@@ -463,24 +464,15 @@ class Statements:
         return bool(self._owner) and self._parts[settle.part][1] != settle.epoch
 
     async def _acknowledge(self, settles: list[Settle]) -> list[Result]:
-        current = [each for each in settles if not self._is_stale(each)]
-        is_any_stale = len(current) < len(settles)
+        stale = [self._is_stale(each) for each in settles]
+        current = [each for each, is_stale in zip(settles, stale, strict=True) if not is_stale]
         records = await self._connection.fetch(
             _ACKNOWLEDGE,
             [each.name for each in current],
             [each.id for each in current],
             [each.gen for each in current],
         )
-        # Two generations of one timer may end in one commit.
-        deleted = {tuple(record) for record in records}
-        return [
-            "stale"
-            if is_any_stale and self._is_stale(each)
-            else "done"
-            if (each.id, each.gen, each.name) in deleted
-            else "gone"
-            for each in settles
-        ]
+        return answers_of(settles, stale, {tuple(record) for record in records})
 
     async def _settle(self, settle: Settle) -> Result:
         if self._is_stale(settle):

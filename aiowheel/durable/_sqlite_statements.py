@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from aiowheel.durable._databases import (
     PAGE_BYTES,
+    answers_of,
     batches_of,
     checked_tables,
     distributed,
@@ -397,17 +398,16 @@ class Statements:
     def _cancel_many(self, cancels: list[Cancel]) -> list[Result]:
         """Delete timers with different names in two statements."""
         known = self._named([cancel.name for cancel in cancels])
-        self._delete(json.dumps([timer for timer, *_ in known.values()]))
+        self._delete([timer for timer, *_ in known.values()])
         return [
             self._removed(*known[cancel.name]) if cancel.name in known else None
             for cancel in cancels
         ]
 
-    def _delete(self, timers: str) -> None:
-        """Delete timers, whose ids are a list in JSON."""
-        self._cursor.execute(
-            "DELETE FROM aiowheel_timers WHERE id IN (SELECT value FROM json_each(?))", (timers,)
-        )
+    def _delete(self, timers: list[int]) -> None:
+        """Delete timers, given by their ids, in one statement."""
+        query = "DELETE FROM aiowheel_timers WHERE id IN (SELECT value FROM json_each(?))"
+        self._cursor.execute(query, (json.dumps(timers),))
 
     def _removed(self, timer: int, gen: int, part: int, due_us: int) -> Removed:
         owner, _, until_us, horizon_us = self._parts[part]
@@ -424,10 +424,13 @@ class Statements:
         query = "SELECT 1 FROM aiowheel_inbox WHERE part = ? AND timer = ?"
         return not self._cursor.execute(query, (part, timer)).fetchall()
 
+    def _is_stale(self, settle: Settle) -> bool:
+        return self._parts[settle.part][1] != settle.epoch
+
     def _acknowledge(self, settles: list[Settle]) -> list[Result]:
         """Delete the timers of fires that have ended."""
-        current = [each for each in settles if self._parts[each.part][1] == each.epoch]
-        is_any_stale = len(current) < len(settles)
+        stale = [self._is_stale(each) for each in settles]
+        current = [each for each, is_stale in zip(settles, stale, strict=True) if not is_stale]
         # SQLite parses a list of numbers several times as fast as one of lists. The join begins
         # with the wanted ids, because an IN would read the whole table.
         ((ids, gens, names),) = self._cursor.execute(
@@ -436,21 +439,13 @@ class Statements:
             (json.dumps([each.id for each in current]),),
         ).fetchall()
         stored = set(zip(json.loads(ids), json.loads(gens), json.loads(names), strict=True))
-        # Two generations of one timer may end in one commit.
         deleted = stored.intersection((each.id, each.gen, each.name) for each in current)
-        self._delete(json.dumps([timer for timer, *_ in deleted]))
-        return [
-            "stale"
-            if is_any_stale and self._parts[each.part][1] != each.epoch
-            else "done"
-            if (each.id, each.gen, each.name) in deleted
-            else "gone"
-            for each in settles
-        ]
+        self._delete([timer for timer, *_ in deleted])
+        return answers_of(settles, stale, deleted)
 
     def _settle(self, settle: Settle) -> Result:
         execute = self._cursor.execute
-        if self._parts[settle.part][1] != settle.epoch:
+        if self._is_stale(settle):
             return "stale"
         identity = (settle.id, settle.gen, settle.name)
         if settle.error is not None:
