@@ -21,16 +21,22 @@ _EXPECTED = re.compile(r"# expect: (?P<code>[\w-]+)")
 _FOUND = re.compile(r"^[^:]+:(?P<line>\d+): error: .*\[(?P<code>[\w-]+)\]$", re.MULTILINE)
 
 
-def errors(name: str) -> list[tuple[int, str]]:
-    """Return the line and the code of every error that mypy finds in a file of this folder."""
-    options = ["--strict", "--config-file=", "--no-error-summary", "--hide-error-context"]
-    run = subprocess.run(
-        [sys.executable, "-m", "mypy", *options, "--explicit-package-bases", str(HERE / name)],
-        cwd=ROOT,
+def mypy(*words: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run mypy in a folder, without the settings of this project."""
+    options = ["--strict", "--config-file=", "--no-error-summary"]
+    return subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *words],
+        cwd=folder,
+        env=os.environ | {"MYPYPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def errors(name: str) -> list[tuple[int, str]]:
+    """Return the line and the code of every error that mypy finds in a file of this folder."""
+    run = mypy("--hide-error-context", "--explicit-package-bases", str(HERE / name))
     assert run.stderr == ""
     found = [(int(each["line"]), each["code"]) for each in _FOUND.finditer(run.stdout)]
     assert len(found) == run.stdout.count(": error: "), run.stdout
@@ -68,17 +74,9 @@ def test_the_programs_of_the_pages_have_no_error(tmp_path: Path) -> None:
     for block in PROGRAMS:
         name = re.sub(r"\W", "_", f"{block.page.stem}_{block.line}")
         (tmp_path / f"{name}.py").write_text(block.text, encoding="utf-8")
-    options = ["--strict", "--config-file=", "--no-error-summary", "--cache-dir", os.devnull]
     untyped = ["--allow-untyped-defs", "--allow-incomplete-defs", "--allow-untyped-calls"]
 
-    run = subprocess.run(
-        [sys.executable, "-m", "mypy", *options, *untyped, "."],
-        cwd=tmp_path,
-        env=os.environ | {"MYPYPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = mypy("--cache-dir", os.devnull, *untyped, ".", folder=tmp_path)
 
     assert run.stdout + run.stderr == ""
 
