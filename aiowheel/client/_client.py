@@ -149,9 +149,10 @@ class TopicClient:
         """Yield every message of the topic once and in order; the generator does not end.
 
         While the service is unreachable or overloaded, requests are repeated after 0.1 to 5
-        seconds, or after the time in `Retry-After` if that is longer. The first failure of a series
-        is logged as `aiowheel.topic_unreachable`. If the service has dropped messages, `missed` of
-        the next message counts them; if it has lost the topic, `reset` of the next message is True.
+        seconds, or after the number of seconds in `Retry-After` if that is longer. The first
+        failure of a series is logged as `aiowheel.topic_unreachable`. If the service has dropped
+        messages, `missed` of the next message counts them; if it has lost the topic, `reset` of the
+        next message is True.
 
         Args:
             topic: Name of the topic, which need not exist.
@@ -274,4 +275,6 @@ def _refusal(answer: httpx.Response) -> TopicRefusedError:
         body = answer.json()
         return TopicRefusedError(answer.status_code, str(body["error"]), str(body["detail"]))
     except (ValueError, KeyError, TypeError, RecursionError):  # an answer of a proxy
-        return TopicRefusedError(answer.status_code, "not_json", answer.text[:200])
+        # Not httpx's `text`, which fails for a charset that is a codec of another kind, as "zlib".
+        text = answer.content[:200].decode(errors="replace")
+        return TopicRefusedError(answer.status_code, "not_json", text)

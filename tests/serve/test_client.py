@@ -320,6 +320,22 @@ async def test_the_answer_of_another_program_is_a_refusal(text: str) -> None:
 
 
 @virtual
+@pytest.mark.parametrize("charset", ["zlib", "base64", "idna", "undefined"])
+async def test_the_charset_of_an_answer_may_be_no_charset(charset: str) -> None:
+    """Python has codecs of these names, which are none for text, or know no replacement."""
+    kind = {"content-type": f"text/html; charset={charset}"}
+    answers = iter([httpx.Response(503, headers=kind, content=b"\xff<html>")])
+
+    def handle(_: httpx.Request) -> httpx.Response:
+        return next(answers, httpx.Response(400, headers=kind, content=b"\xff<html>"))
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as http:
+        client = TopicClient(URL, http=http)
+        with pytest.raises(TopicRefusedError, match="400 not_json: �<html>"):
+            await anext(client.subscribe("a"))
+
+
+@virtual
 async def test_an_answer_that_is_repeated_is_a_refusal() -> None:
     """A proxy may keep an answer; its message is not yielded a second time."""
     kept = httpx.MockTransport(lambda _: httpx.Response(200, json=page(1, MESSAGE)))
