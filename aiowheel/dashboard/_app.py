@@ -168,14 +168,14 @@ class Dashboard:
             raise ValueError(f"the dashboard serves http, got {scope['type']!r}: mount it")
         if not self._is_open:
             self._open_late()
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = _path_below_mount(scope)
         allowed = self._guard(scope)
         if not (await allowed if isawaitable(allowed) else allowed):
             await _answer(send, 403, b"the dashboard is not for this client\n")
         elif scope["method"] not in {"GET", "HEAD"}:
             await _answer(send, 405, b"the dashboard can only be read\n", (b"allow", b"GET, HEAD"))
         elif path == "":  # without the slash, browsers resolve the page's files one level up
-            location = scope["path"].rpartition("/")[2].encode() + b"/"
+            location = _requested_path(scope).rpartition(b"/")[2] + b"/"
             await _answer(send, 307, b"", (b"location", location))
         elif path == "/events":
             if scope["method"] == "GET":
@@ -330,6 +330,21 @@ def _holds_only(values: object, kind: type) -> bool:
     if not isinstance(values, Sequence):
         return False
     return all(isinstance(each, kind) for each in cast("Sequence[object]", values))
+
+
+def _requested_path(scope: Scope) -> bytes:
+    """Return the path of the request as the client sent it."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw.partition(b"?")[0]  # some servers keep the query
+
+
+def _path_below_mount(scope: Scope) -> str:
+    """Return the path below the mount; "" for the mount itself without a slash."""
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    # Litestar lets each path that it gives to a mounted application end with a slash.
+    if path == "/":
+        return path if _requested_path(scope).endswith(b"/") else ""
+    return path.removesuffix("/")
 
 
 def _parameter(scope: Scope, name: str) -> str | None:

@@ -182,6 +182,28 @@ async def test_other_paths_and_methods_are_refused(request_: Scope, status: int)
     assert (await asked(made(), request_)).status == status
 
 
+@pytest.mark.parametrize(
+    ("path", "requested", "status", "location"),
+    [
+        ("/", b"/wheels", 307, "wheels/"),
+        ("/", b"/wheels?a=1", 307, "wheels/"),
+        ("/", b"/wheels/", 200, None),
+        ("/", b"/wheels/?a=1", 200, None),
+        ("/page.js/", b"/wheels/page.js", 200, None),
+        ("/nothing/", b"/wheels/nothing", 404, None),
+    ],
+)
+async def test_litestar_may_mount_the_page(
+    path: str, requested: bytes, status: int, location: str | None
+) -> None:
+    """It removes the mount point from the path, and lets each path end with a slash."""
+    request = scope("") | {"path": path, "raw_path": requested, "root_path": ""}
+
+    answer = await asked(made(), request)
+
+    assert (answer.status, answer.headers.get("location")) == (status, location)
+
+
 async def test_a_missing_slash_is_added_by_a_relative_redirect() -> None:
     """It is relative because a proxy may serve the page under another path."""
     answer = await asked(made(), scope(""))
