@@ -6,7 +6,7 @@ task of the request waits for the disconnect, and the result interrupts it.
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Future, create_task, current_task, wait
+from asyncio import CancelledError, Future, create_task, current_task, sleep, wait
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +42,13 @@ async def done_before_disconnect(waiter: Future[Any], receive: Receive) -> bool:
     try:
         await disconnected(receive)
     except CancelledError:
-        # The task may also have been cancelled from outside in the same loop iteration.
-        if not interrupted or listener.cancelling() > cancelling + 1:
+        if not interrupted:
+            raise
+        if listener.cancelling() > cancelling + 1:  # cancelled from outside at the same time
+            # A scope of anyio ends only with its own error, and cancels the task until then. The
+            # error at hand may be that of the interruption, as under BaseHTTPMiddleware.
+            await sleep(0)
+            await sleep(0)
             raise
     finally:
         waiter.remove_done_callback(interrupt)

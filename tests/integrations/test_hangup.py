@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("starlette")
+import anyio
 
 from aiowheel import Purgatory, Timer
 from aiowheel.integrations._hangup import done_before_disconnect, send_until_disconnect
@@ -101,6 +102,37 @@ async def test_a_result_and_a_disconnect_in_one_loop_iteration(first: str) -> No
 
         assert len(purgatory) == 0
         assert task.cancelling() == 0
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_result_and_the_end_of_a_scope_of_anyio(turns: int) -> None:
+    """The scope ends as usual, however many turns of the loop the two are apart."""
+
+    async def receive() -> dict[str, Any]:  # as under BaseHTTPMiddleware
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.sleep_forever)
+            await anyio.sleep_forever()
+        return DISCONNECT
+
+    loop = asyncio.get_running_loop()
+    waiting: asyncio.Future[bool] = loop.create_future()
+
+    def end(scope: anyio.CancelScope, turns: int) -> None:
+        if turns:
+            loop.call_soon(end, scope, turns - 1)
+        else:
+            scope.cancel()
+
+    with anyio.CancelScope() as scope:
+        loop.call_soon(waiting.set_result, True)
+        loop.call_soon(end, scope, turns)
+        await done_before_disconnect(waiting, receive)
+        await asyncio.sleep(1)
+
+    task = asyncio.current_task()
+    assert scope.cancelled_caught
+    assert task is not None
+    assert task.cancelling() == 0
 
 
 async def test_a_disconnect_cancels_the_sending() -> None:
