@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from asyncio import CancelledError
+from asyncio import CancelledError, Task, create_task
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from signal import SIGINT, SIGTERM
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,6 +21,7 @@ from aiowheel._build import __version__
 from aiowheel._units import FOREVER
 from aiowheel.dashboard import Dashboard
 from aiowheel.errors import AiowheelError, StoreUnavailableError
+from aiowheel.integrations._stop_signals import signal_listener
 from aiowheel.purgatory import Purgatory
 from aiowheel.serve._access import Access, Guarded
 from aiowheel.serve._access_log import AccessLog
@@ -45,6 +47,10 @@ class TopicApp:
 
     An object serves one run of one server. Its lifespan opens a timer and a purgatory, and puts the
     timer into the lifespan's state as `timer`.
+
+    Subscriptions never end by themselves, and would delay a server that waits for its requests when
+    it shuts down. The service therefore stops on SIGINT and SIGTERM, beside the server's own
+    handlers. Call `stop` if your server is stopped in another way.
 
     Args:
         limits: Limits of connections, waiting clients, topics and messages.
@@ -182,6 +188,7 @@ class TopicApp:
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncGenerator[dict[str, object], None]:
         service = self._service
+        stopping: list[Task[None]] = []  # the loop keeps weak references to tasks only
         most = service.limits.waiters if service.limits.waiters < FOREVER else None
         async with (
             Timer() as timer,
@@ -204,6 +211,11 @@ class TopicApp:
                 stack.callback(self._dashboard.close)
                 app.mount("/dashboard", self._dashboard)
                 app.add_route("/dashboard", _to_dashboard)
+            stack.enter_context(
+                signal_listener(
+                    (SIGINT, SIGTERM), lambda: stopping.append(create_task(self.stop()))
+                )
+            )
             yield {"timer": timer}
 
     async def _topic(self, request: Request) -> Response:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -9,6 +10,7 @@ import httpx
 import pytest
 from starlette.routing import Route
 
+from aiowheel._signals import handled_by
 from aiowheel.serve import Limits, TopicApp
 from aiowheel.testing import VirtualClock
 
@@ -374,6 +376,25 @@ async def test_stopping_answers_all_waiting_clients(
     for answer in (*answers, *later):
         assert (answer.status_code, answer.json()["error"]) == (503, "shutting_down")
         assert 1 <= int(answer.headers["retry-after"]) <= 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_to_the_server_answers_all_waiting_clients(
+    serving: Serving, number: signal.Signals
+) -> None:
+    """Any server may serve the application, and would wait for a subscription forever."""
+    heard: list[int] = []
+    events = {"accept": "text/event-stream"}
+    with handled_by(lambda number, _: heard.append(number), number):
+        async with serving(TopicApp()) as client:
+            poll = asyncio.create_task(client.get("/topics/a?timeout=60"))
+            stream = asyncio.create_task(client.get("/topics/a", headers=events))
+            await asyncio.sleep(1)
+            signal.raise_signal(number)
+            answers = [await poll, await stream]
+
+    assert [answer.status_code for answer in answers] == [503, 200]
+    assert heard == [number]  # the server's handler is called as well
 
 
 async def test_metrics_cover_the_service_and_its_wheel(serving: Serving) -> None:
