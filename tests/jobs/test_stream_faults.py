@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -407,6 +408,26 @@ def test_two_runs_of_one_checkpoint_are_named(
     assert errors == (
         "aiowheel: another run uses the same checkpoint: start again when that run has ended"
     )
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@spark_test
+def test_a_file_from_the_future_hides_no_other_files(
+    idle: list[str], run_command: RunCommand, folder: Path
+) -> None:
+    """A file with a wrong time of modification does not make files of today too old."""
+    for number, year in enumerate((1910, 2200)):
+        file = folder / "in" / f"{number}.ndjson"
+        put(file, touch("a", number))
+        time = datetime(year, 1, 1, tzinfo=UTC).timestamp()
+        os.utime(file, (time, time))
+
+    first = run_command([*idle, "--once"])[1]
+    put(folder / "in" / "today.ndjson", touch("a", 2))
+    second = run_command([*idle, "--once"])[1]
+
+    assert (first["rows"], second["rows"]) == (2, 1)
 
 
 @pytest.mark.spark

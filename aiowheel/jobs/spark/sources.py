@@ -37,7 +37,9 @@ from aiowheel.jobs.spark.values import (
 )
 from aiowheel.readers import Format
 
-_LONGEST_AGE: Final = "36500d"  # Spark silently ignores files a week older than the newest one
+#: Spark silently ignores files a week older than the newest one. A thousand years exceed the times
+#: that file systems store, such as a wrong one in the year 2200.
+_LONGEST_AGE: Final = "365000d"
 #: A cluster's settings may let Spark skip damaged and missing files, whose rows would be lost.
 NO_FILE_SKIPPED: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 #: Otherwise Spark ignores files in subfolders, or derives columns from the subfolders' names.
