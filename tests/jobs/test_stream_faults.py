@@ -391,18 +391,24 @@ def test_an_empty_file_takes_the_place_of_a_damaged_one(
 @pytest.mark.spark
 @pytest.mark.slow
 @spark_test
+@pytest.mark.parametrize("entry", ["commits/0", "sources/0/1"])
 def test_two_runs_of_one_checkpoint_are_named(
-    idle: list[str], run_command: RunCommand, folder: Path, monkeypatch: pytest.MonkeyPatch
+    entry: str,
+    idle: list[str],
+    run_command: RunCommand,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The second run to finish a micro-batch ends."""
-    put(folder / "in" / "0.ndjson", touch("a", 100))
+    """The second run to finish a micro-batch ends, and so does the second one to take a file."""
+    for number in range(2):
+        put(folder / "in" / f"{number}.ndjson", touch("a", 100))
 
-    def finish_first(_spark: object, checkpoint: Path, batch_id: int) -> set[str]:
-        (checkpoint / "commits" / str(batch_id)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    def be_first(_spark: object, checkpoint: Path, _batch_id: int) -> set[str]:
+        (checkpoint / entry).write_text('v1\n{"nextBatchWatermarkMs":0}')
         return set()
 
-    monkeypatch.setattr(query, "refuse_missing_files", finish_first)
-    code, _, errors = run_command([*idle, "--once"])
+    monkeypatch.setattr(query, "refuse_missing_files", be_first)
+    code, _, errors = run_command([*idle, "--files-per-batch", "1", "--once"])
 
     assert code == 1
     assert errors == (

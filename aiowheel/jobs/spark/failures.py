@@ -40,6 +40,7 @@ _PASSING = (
     'because the return value of "scala.Option.get()" is null',
 )
 
+_SHARED = "another run uses the same checkpoint: start again when that run has ended"
 _REMOVED = "Kafka has removed records that the command has not read"
 _RETENTION = "raise the retention of the topic, or begin a stream with a new checkpoint"
 _ADVICE = {
@@ -55,9 +56,8 @@ _ADVICE = {
         "the options of Kafka's client)"
     ),
     "has been shut down": "Spark has stopped: its master ended it",
-    "CONCURRENT_STREAM_LOG_UPDATE": (
-        "another run uses the same checkpoint: start again when that run has ended"
-    ),
+    "CONCURRENT_STREAM_LOG_UPDATE": _SHARED,
+    "Multiple streaming jobs detected for": _SHARED,  # raised for the log of a folder's files
     # A Python worker has only lost its connection; Spark logs the reason elsewhere.
     "in _receive_proto_message": (
         "the state store ended: is the disk full, or Spark out of memory? (--verbose shows the log)"
