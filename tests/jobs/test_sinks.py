@@ -1,6 +1,7 @@
 """The folders that a stream writes, one per micro-batch and day."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,6 +74,22 @@ def test_remains_of_a_crash_are_not_read(spark: "SparkSession", sink: "BatchFold
 
     assert written(sink.folder) == [1]
     assert not half.exists()
+
+
+def test_the_name_of_a_batch_reaches_the_disk(
+    spark: "SparkSession", sink: "BatchFolders", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark finishes the micro-batch only when a loss of power no longer undoes the rename."""
+    synced: list[tuple[int, bool]] = []
+
+    def sync(descriptor: int) -> None:
+        is_named = (sink.folder / "batch_id=000000").exists()
+        synced.append((os.fstat(descriptor).st_ino, is_named))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    sink.write(numbers(spark, 1), 0)
+
+    assert synced[-1] == (sink.folder.stat().st_ino, True)
 
 
 def test_a_batch_without_rows_leaves_no_folder(spark: "SparkSession", sink: "BatchFolders") -> None:

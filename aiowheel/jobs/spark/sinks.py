@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
-from aiowheel._outputs import BATCH_PREFIX, STREAM_OWNER, whole_file
+from aiowheel._outputs import BATCH_PREFIX, STREAM_OWNER, sync_folder, whole_file
 from aiowheel.errors import AiowheelError, BadInputError
 from aiowheel.jobs.spark.layout import RowTime, in_few_parts, write_files
 from aiowheel.jobs.spark.uris import spark_file
@@ -150,6 +150,7 @@ def replace_folder(
         shutil.rmtree(place, ignore_errors=True)
         if is_kept:
             hidden.rename(place)
+            sync_folder(place.parent)
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
     return count
