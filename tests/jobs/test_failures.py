@@ -81,6 +81,9 @@ STATE = (
     "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.\n"
     "NoSuchFileException: /tmp/StateStoreId(opId=1,partId=3,name=default)-edb6/metadata"
 )
+EMPTY_STATE = """[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.
+Caused by: java.io.EOFException
+"""
 LOG_FILE = "Failed to read log file file:/ck/offsets/0. [MALFORMED_LOG_FILE] Log file was malformed"
 QUERY = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
 NO_NODE = "org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment"
@@ -144,6 +147,7 @@ DAMAGED = "damaged, and with it the checkpoint"
         (f"Traceback (most recent call last):\n{UNREADABLE}", BadInputError, ": Unexpected end"),
         (STATE_FILE, AiowheelError, f"/ck/state/0/1/SSTs/8.sst: {DAMAGED}"),
         (STATE, AiowheelError, f"state/1/3 in the checkpoint: {DAMAGED}"),
+        (EMPTY_STATE, AiowheelError, f"a file in the folder state of the checkpoint: {DAMAGED}"),
         (LOG_FILE, AiowheelError, f"/ck/offsets/0: {DAMAGED}"),
         (PYTHON, BadInputError, "a.csv: line 3: the key is empty"),
         (ARROW, AiowheelError, "ArrowInvalid: Casting would result in out of bounds"),

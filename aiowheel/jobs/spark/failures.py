@@ -214,12 +214,14 @@ def _text(error: BaseException) -> str | None:
 
 
 def _damaged_place(text: str) -> str | None:
-    """Return the checkpoint file that Spark cannot read, or the folder if the file is unknown."""
+    """Return the checkpoint file that Spark cannot read, or its folder if Spark names no file."""
     if "CANNOT_LOAD_STATE_STORE" in text or "MALFORMED_LOG_FILE" in text:
         if named := _CHECKPOINT_FILE.search(text):
             return named[1]
         if store := _STATE_STORE.search(text):
             return f"state/{store[1]}/{store[2]} in the checkpoint"
+        if "EOFException" in text:
+            return "a file in the folder state of the checkpoint"
     return None
 
 
