@@ -19,6 +19,10 @@ KAFKA = (
     '[STREAM_FAILED] Query terminated with exception: Cannot invoke "scala.collection.IterableOps'
     '.map(scala.Function1)" because the return value of "scala.Option.get()" is null'
 )
+DELTA = (
+    "[STREAM_FAILED] Query terminated with exception: [DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected "
+    "schema change in version 3:"
+)
 
 
 class QueryError(Exception):
@@ -78,6 +82,16 @@ def test_a_stream_continues_after_a_repeated_micro_batch_of_kafka(
 
     assert ended is Until.ONCE
     assert caplog.messages == ["aiowheel.stream_restarted batch=1 failures=1"]
+
+
+def test_a_stream_continues_with_a_table_that_gets_a_column(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Delta ends a query before the micro-batch with the new column."""
+    ended = StreamRun(FailingStream(tmp_path, (0, DELTA)), NO_SPARK).run(Until.ONCE)
+
+    assert ended is Until.ONCE
+    assert caplog.messages == ["aiowheel.stream_restarted batch=0 failures=1"]
 
 
 @pytest.mark.parametrize(

@@ -152,8 +152,9 @@ class StreamRun:
         """Run the query of one phase; return whether it reached its end.
 
         A query that ends with a passing error is restarted. A query with state begins with Python
-        workers on the driver; if one starts too slowly, no micro-batch has written anything. The
-        error of the Kafka source comes after a whole micro-batch.
+        workers on the driver; if one starts too slowly, no micro-batch has written anything. This
+        also holds if a Delta table gets a column. The error of the Kafka source comes after a whole
+        micro-batch.
         """
         failures, finished = 0, -1
         while True:
