@@ -94,6 +94,15 @@ def test_a_stream_continues_with_a_table_that_gets_a_column(
     assert caplog.messages == ["aiowheel.stream_restarted batch=0 failures=1"]
 
 
+def test_the_reports_of_a_query_are_read_before_its_restart(tmp_path: Path) -> None:
+    """Spark has the reports of a query as long as the query is known."""
+    queries: list[Any] = []
+
+    StreamRun(FailingStream(tmp_path, (1, DELTA)), NO_SPARK, queries.append).run(Until.ONCE)
+
+    assert len(queries) == 2
+
+
 @pytest.mark.parametrize(
     ("before", "error"), [(3, SLOW), (0, "Java heap space")], ids=["fourth", "other"]
 )

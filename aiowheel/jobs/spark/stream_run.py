@@ -92,7 +92,7 @@ class StreamRun:
     Args:
         stream: The stream to run.
         spark: The session.
-        look: Called with the query each second and after each phase, while Spark still has the
+        look: Called with the query each second and after its end, while Spark still has the
             reports of the micro-batches.
     """
 
@@ -165,6 +165,8 @@ class StreamRun:
                 failures = failures + 1 if finished == before else 1
                 if failures == _ATTEMPTS or not is_passing(error):
                     raise
+                if self._query is not None:
+                    self._look(self._query)  # the next query has no reports of these micro-batches
                 emit("aiowheel.stream_restarted", batch=finished + 1, failures=failures)
 
     def _attempt(self, phase: Phase) -> bool:
