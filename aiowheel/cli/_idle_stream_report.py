@@ -132,9 +132,9 @@ def print_stream_report(
         as_json: Print JSON instead of lines.
     """
     if report.late:
-        noun = "row" if report.late == 1 else "rows"
+        rows, were = ("row", "was") if report.late == 1 else ("rows", "were")
         print(
-            f"aiowheel: {report.late:,} {noun} came later than --max-lateness and were dropped"
+            f"aiowheel: {report.late:,} {rows} came later than --max-lateness and {were} dropped"
             f"{late}",
             file=sys.stderr,
         )

@@ -452,7 +452,7 @@ def test_the_late_rows_of_a_backlog_are_explained(
 
     assert (code, report["rows"], report["late"]) == (0, 3, 1)
     assert errors == (
-        "aiowheel: 1 row came later than --max-lateness and were dropped; the first micro-batch "
+        "aiowheel: 1 row came later than --max-lateness and was dropped; the first micro-batch "
         "was full (--files-per-batch 2): a backlog needs a higher number"
     )
 
