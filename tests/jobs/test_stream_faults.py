@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -37,7 +38,7 @@ from aiowheel.jobs.spark import query
 from aiowheel.jobs.spark.checkpoint import Checkpoint
 from aiowheel.jobs.spark.sinks import read_batches
 from aiowheel.jobs.spark.source_files import files_of_batch, refuse_missing_files
-from aiowheel.jobs.spark.stream_run import StreamRun, Until
+from aiowheel.jobs.spark.stream_run import Phase, StreamRun, Until
 from aiowheel.jobs.spark.stream_settings import check_session
 from aiowheel.rules import NEVER, NO_VALUE, Event, Operation
 
@@ -799,6 +800,32 @@ def test_settings_that_would_lose_outcomes_are_refused(
     finally:
         spark.conf.set(name, before)
     assert not stream.checkpoint.end_begun()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_one_session_runs_several_streams_of_a_job(spark: "SparkSession", tmp_path: Path) -> None:
+    """Their names, which label metrics and log events, have the folders of the checkpoints."""
+    places = [tmp_path / name for name in ("first", "second")]
+    for folder, name in product(places, ("in", "ops", "events")):
+        (folder / name).mkdir(parents=True)
+    streams = [
+        replace(stream, checkpoint=Checkpoint(folder / job))
+        for folder in places
+        for job, stream in (("idle", idle_stream(folder)), ("purgatory", purgatory_stream(folder)))
+    ]
+    queries: list[StreamingQuery] = []
+    try:
+        for stream in streams:
+            stream.checkpoint.open(stream.settings)
+            queries.append(stream.start(spark, Phase.FOLLOW))
+    finally:
+        for started in queries:
+            started.stop()
+
+    assert [started.name for started in queries] == [
+        f"aiowheel-{stream.settings['job']} {stream.checkpoint.folder}" for stream in streams
+    ]
 
 
 @pytest.mark.parametrize("version", ["4.0.0", "4.0.1"])

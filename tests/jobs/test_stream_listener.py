@@ -22,7 +22,7 @@ pytestmark = pytest.mark.one_build
 def progress(number: int, **more: Any) -> Any:
     """Return the event of a micro-batch."""
     batch = {
-        "name": "aiowheel-idle",
+        "name": "aiowheel-idle /out/checkpoint",
         "id": "q1",
         "batchId": number,
         "numInputRows": 4,
@@ -64,7 +64,7 @@ def test_a_batch_is_logged_and_counted() -> None:
         listener.onQueryProgress(progress(3, observedMetrics=observed, eventTime=time))
         listener.onQueryProgress(progress(4, durationMs={"triggerExecution": 1}))  # without a batch
 
-    counts = {"query": "aiowheel-idle", "batch": 3, "rejected": 2, "late": 1}
+    counts = {"query": "aiowheel-idle /out/checkpoint", "batch": 3, "rejected": 2, "late": 1}
     assert logs == [
         {
             "event": "aiowheel.stream_batch",
@@ -77,7 +77,7 @@ def test_a_batch_is_logged_and_counted() -> None:
         {"event": "aiowheel.stream_rows_lost", "log_level": "warning", **counts},
     ]
     numbers = {"batches": 1, "rows": 10, "rejected_rows": 2, "late_rows": 1}
-    labels = {"query": "aiowheel-idle"}
+    labels = {"query": "aiowheel-idle /out/checkpoint"}
     for name, value in numbers.items():
         assert registry.get_sample_value(f"aiowheel_stream_{name}_total", labels) == value
     assert registry.get_sample_value("aiowheel_stream_batch_seconds", labels) == 1.5
@@ -115,7 +115,7 @@ def test_other_code_may_use_the_names_of_observations(observed: dict[str, Any]) 
     listener.onQueryProgress(progress(0, observedMetrics=observed))
 
     assert listener.statistics() == {
-        "aiowheel-idle": StreamStatistics(batches=1, rows=4, batch_seconds=1.5)
+        "aiowheel-idle /out/checkpoint": StreamStatistics(batches=1, rows=4, batch_seconds=1.5)
     }
 
 
@@ -133,7 +133,9 @@ def test_other_observations_in_a_query_of_aiowheel_are_left_out() -> None:
     listener.onQueryProgress(progress(0, observedMetrics=observed))
 
     assert listener.statistics() == {
-        "aiowheel-idle": StreamStatistics(batches=1, rows=5, late_rows=2, batch_seconds=1.5)
+        "aiowheel-idle /out/checkpoint": StreamStatistics(
+            batches=1, rows=5, late_rows=2, batch_seconds=1.5
+        )
     }
 
 

@@ -112,7 +112,7 @@ class IdleStream:
 
         packs, end = self._packs(spark, phase), flushes(spark, self.checkpoint)
         events = detected(packs, end, self.timeout, self.unit, self.max_lateness_ms)
-        return start_query(events, "aiowheel-idle", self.checkpoint, phase, self.interval_ms, write)
+        return start_query(events, "idle", self.checkpoint, phase, self.interval_ms, write)
 
     def _packs(self, spark: SparkSession, phase: Phase) -> DataFrame:
         delete = self.delete_files and phase.reads_input

@@ -110,7 +110,7 @@ class IdleTableStream:
                 frame.unpersist()
 
         found = self._found(spark, phase)
-        return start_query(found, "aiowheel-idle", self.checkpoint, phase, self.interval_ms, write)
+        return start_query(found, "idle", self.checkpoint, phase, self.interval_ms, write)
 
     def _found(self, spark: SparkSession, phase: Phase) -> DataFrame:
         latest = latest_now(self.unit, DAY_MS) if self.latest is None else F.lit(self.latest)

@@ -181,7 +181,7 @@ class PurgatoryStream:
         write = self._write(spark, decided)
         return start_query(
             rows,
-            "aiowheel-purgatory",
+            "purgatory",
             self.checkpoint,
             phase,
             self.interval_ms,

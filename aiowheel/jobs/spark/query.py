@@ -16,7 +16,7 @@ from aiowheel.jobs.spark.uris import spark_file
 
 def start_query(
     rows: DataFrame,
-    name: str,
+    job: str,
     checkpoint: Checkpoint,
     phase: Phase,
     interval_ms: int,
@@ -27,7 +27,8 @@ def start_query(
 
     Args:
         rows: The output of the query.
-        name: The name of the query.
+        job: The name of the job. The name of the query has the folder of the checkpoint, too,
+            because a session runs no two queries of the same name.
         checkpoint: The checkpoint of the stream.
         phase: The phase, which determines when the query ends.
         interval_ms: The time between the starts of two micro-batches while input may arrive.
@@ -47,7 +48,7 @@ def start_query(
         write(frame, batch_id)
 
     return (
-        rows.writeStream.queryName(name)
+        rows.writeStream.queryName(f"aiowheel-{job} {checkpoint.folder}")
         .outputMode("append")
         .option("checkpointLocation", spark_file(checkpoint.folder))
         .trigger(**phase.trigger(interval_ms))
