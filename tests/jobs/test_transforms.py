@@ -6,9 +6,10 @@ import random
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -610,6 +611,37 @@ def test_a_wrong_argument_is_named(
         idle_events(frame, **usual | arguments)
 
     assert str(caught.value).startswith(text)
+
+
+def test_frames_of_pandas_are_refused(spark: "SparkSession") -> None:
+    """A frame of pandas on Spark has columns and types, but other methods."""
+    from aiowheel.jobs import (
+        Waits,
+        idle_events,
+        report_tables,
+        settle_operations,
+        simulate,
+        tune,
+    )
+
+    frame = spark.createDataFrame([], "id string, keys array<string>, created bigint")
+    waits = Waits.from_quantiles(0.02, 0.06)
+    others: list[Any] = [frame.pandas_api(), frame.toPandas(), None]
+    calls: dict[str, Callable[[Any], object]] = {
+        "df": lambda other: idle_events(other, key="id", time="created", timeout=TIMEOUT),
+        "operations": lambda other: settle_operations(other, frame),
+        "events": lambda other: settle_operations(frame, other),
+        "trace": report_tables,
+        "trace of a wheel": lambda other: tune(other, max_lateness=1),
+        "settings": lambda other: simulate(other, operations=100, waits=waits),
+    }
+
+    for (name, call), other in product(calls.items(), others):
+        kind = f"{type(other).__module__}.{type(other).__qualname__}"
+        argument = name.split()[0]
+        with pytest.raises(TypeError) as caught:
+            call(other)
+        assert str(caught.value) == f"{argument} must be a pyspark.sql.DataFrame, got a {kind}"
 
 
 def test_a_stream_without_timestamps_is_refused(spark: "SparkSession") -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 from aiowheel._arguments import checked_int, safe_repr
 from aiowheel._units import FOREVER, delay_to_ns
 from aiowheel.jobs.idle.batch import column_named, is_idle
+from aiowheel.jobs.spark.checked import check_frame
 from aiowheel.jobs.spark.values import INTEGERS
 
 if TYPE_CHECKING:
@@ -53,14 +54,15 @@ def idle_events(
             before. Keys that are open when the stream ends have no row.
 
     Raises:
-        TypeError: *time* is not a column of integers or timestamps, or a stream's column holds
-            integers.
+        TypeError: *df* is not a DataFrame of Spark, *time* is not a column of integers or
+            timestamps, or a stream's column holds integers.
         ValueError: A column is missing, *timeout* is out of range, or *watermark* is given for a
             batch.
 
     Cost: one shuffle by key and a sort by time; for a stream, a session window, whose state has one
     row for each open key and one for each gap that the watermark has not passed.
     """
+    check_frame("df", df)
     types = dict(df.dtypes)
     for argument, name in (("key", key), ("time", time)):
         if name not in types:

@@ -28,6 +28,7 @@ from aiowheel.jobs.operations.frames import (
 from aiowheel.jobs.operations.settling import Settling, counted_sound, flawed_if_ahead
 from aiowheel.jobs.operations.shard import LONGEST_TICK
 from aiowheel.jobs.schemas import OUTCOMES
+from aiowheel.jobs.spark.checked import check_frame
 from aiowheel.jobs.spark.stream_run import LONGEST_LATENESS, MOST_SHARDS
 from aiowheel.jobs.spark.stream_settings import STATE, check_session
 from aiowheel.jobs.spark.values import INTEGERS
@@ -116,7 +117,8 @@ def settle_operations(
         names allow one query the ``endings`` of only one call.
 
     Raises:
-        TypeError: A column has another type, or *unit* is missing for streams.
+        TypeError: A table is not a DataFrame of Spark, a column has another type, or *unit* is
+            missing for streams.
         ValueError: A column is missing, a value is out of range, only one table is a stream, *unit*
             or *watermark* is given for batches, *watermark* is missing for streams, or the session
             of the streams does not keep state in RocksDB, or has another
@@ -190,6 +192,7 @@ def _settle_streams(operations: DataFrame, events: DataFrame, settling: Settling
 
 def _typed(argument: str, rows: DataFrame, types: Mapping[str, str]) -> DataFrame:
     """Select the columns of a table; a missing optional column becomes null."""
+    check_frame(argument, rows)
     found = dict(rows.dtypes)
     spelled = {name.lower() for name in found}
     columns: list[Column] = []

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
 
 from aiowheel._arguments import checked_int
+from aiowheel.jobs.spark.checked import check_frame
 
 _GROUP = ("purgatory", "kind")
 _QUANTILES = {"p50_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99, "p999_ns": 0.999}
@@ -40,10 +41,12 @@ def report_tables(trace: DataFrame, *, bucket_ns: int = 1_000_000_000) -> dict[s
         bucket_ns: Width of the time buckets of ``timeouts_over_time``, at least 1.
 
     Raises:
-        TypeError, ValueError: *bucket_ns* is not an int, or is below 1.
+        TypeError: *trace* is not a DataFrame of Spark, or *bucket_ns* is not an int.
+        ValueError: *bucket_ns* is below 1.
 
     Cost: one pass over the trace per table.
     """
+    check_frame("trace", trace)
     width = checked_int("bucket_ns", bucket_ns, 1, 2**62)
     return {
         "outcomes": outcomes(trace),

@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from aiowheel._arguments import safe_repr
 from aiowheel.errors import BadInputError
+from aiowheel.jobs.spark.checked import check_frame
 from aiowheel.jobs.spark.session import parallelism
 from aiowheel.jobs.spark.values import INTEGERS
 from aiowheel.jobs.wheels.checked import check_wheel_sizes, checked_input_int
@@ -238,6 +239,7 @@ def simulate(
     Cost: about 0.4 us of CPU per operation and setting with the compiled wheel, ten times that with
     the pure one.
     """
+    check_frame("settings", settings)
     load = Load(operations, waits, seed, shards)
     load.check()
     if partitions is not None:

@@ -25,6 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from aiowheel._arguments import checked_int, safe_repr
 from aiowheel._units import delay_to_ns
 from aiowheel.errors import BadInputError
+from aiowheel.jobs.spark.checked import check_frame
 from aiowheel.jobs.spark.session import parallelism
 from aiowheel.jobs.wheels.checked import check_list, check_wheel_sizes
 from aiowheel.jobs.wheels.feed import LONGEST_NS, Feeding
@@ -136,6 +137,7 @@ def tune(
     holds four columns of a stretch of a run: on average 100,000 operations, or the number pending
     at a time if that is greater, and at most twice that with those pending at its start.
     """
+    check_frame("trace", trace)
     candidates = candidates_of(max_lateness, ticks, wheel_sizes)
     checked_int("rows_per_stretch", rows_per_stretch, 1, 2**31 - 1)
     bound_ns = delay_to_ns("max lateness", max_lateness)
