@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 from aiowheel.jobs.idle.stream import IdleStream, read_idle_events
 from aiowheel.jobs.idle.touch_files import TouchFiles
 from aiowheel.jobs.operations.files import write_events, write_operations
+from aiowheel.jobs.operations.frames import LIST_READER
 from aiowheel.jobs.operations.shard_state import count_in_state
 from aiowheel.jobs.operations.stages import STATE_NAME, TAKEN_COUNTS
 from aiowheel.jobs.operations.stream import PurgatoryStream, Written
@@ -826,6 +827,50 @@ def test_one_session_runs_several_streams_of_a_job(spark: "SparkSession", tmp_pa
     assert [started.name for started in queries] == [
         f"aiowheel-{stream.settings['job']} {stream.checkpoint.folder}" for stream in streams
     ]
+
+
+def test_streams_that_start_together_leave_the_session_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start changes a setting of the session, which a start in another thread must not keep."""
+    conf = FakeConf()
+    session = cast("SparkSession", SimpleNamespace(conf=conf))
+    first, second = (purgatory_stream(tmp_path / name) for name in ("first", "second"))
+    has_second_begun = threading.Event()
+    found: list[dict[str, str]] = []
+
+    def start(stream: PurgatoryStream, *_: object) -> None:
+        if stream is first:
+            threads[1].start()
+            has_second_begun.wait(0.5)  # ends by itself if the second start waits for this one
+        else:
+            has_second_begun.set()
+            threads[0].join()
+        found.append(dict(conf))
+
+    monkeypatch.setattr(PurgatoryStream, "_start", start)
+    threads = [
+        threading.Thread(target=stream.start, args=(session, Phase.FOLLOW))
+        for stream in (first, second)
+    ]
+    threads[0].start()
+    for thread in threads:
+        thread.join()
+
+    assert found == [LIST_READER, LIST_READER]
+    assert conf == {}
+
+
+class FakeConf(dict[str, str]):
+    """The settings of a session."""
+
+    def set(self, name: str, value: str) -> None:
+        """Change a setting."""
+        self[name] = value
+
+    def unset(self, name: str) -> None:
+        """Remove a setting."""
+        del self[name]
 
 
 @pytest.mark.parametrize("version", ["4.0.0", "4.0.1"])

@@ -7,10 +7,11 @@ is late.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's usual name
@@ -49,6 +50,8 @@ from aiowheel.readers import Format, Unit
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
+
+_STARTING: Final = threading.Lock()
 
 
 class Written(NamedTuple):
@@ -156,7 +159,9 @@ class PurgatoryStream:
         Raises:
             BadInputError: *out* belongs to another stream.
         """
-        with changed_settings(spark, LIST_READER):  # a query keeps the settings of its start
+        # A query keeps the settings of its start. One start at a time, because two in a session
+        # would restore each other's settings.
+        with _STARTING, changed_settings(spark, LIST_READER):
             return self._start(spark, phase)
 
     def _start(self, spark: SparkSession, phase: Phase) -> StreamingQuery:
