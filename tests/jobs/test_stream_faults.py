@@ -37,6 +37,7 @@ from aiowheel.jobs.operations.stream import PurgatoryStream, Written
 from aiowheel.jobs.schemas import OUTCOMES
 from aiowheel.jobs.spark import query
 from aiowheel.jobs.spark.checkpoint import Checkpoint
+from aiowheel.jobs.spark.session import changed_settings
 from aiowheel.jobs.spark.sinks import read_batches
 from aiowheel.jobs.spark.source_files import files_of_batch, refuse_missing_files
 from aiowheel.jobs.spark.stream_run import Phase, StreamRun, Until
@@ -801,6 +802,20 @@ def test_settings_that_would_lose_outcomes_are_refused(
     finally:
         spark.conf.set(name, before)
     assert not stream.checkpoint.end_begun()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_session_may_have_local_timestamps(spark: "SparkSession", tmp_path: Path) -> None:
+    """Its setting changes the meaning of the type ``timestamp`` in a schema."""
+    stream = replace(idle_stream(tmp_path), shards=1)
+    stream.folder.mkdir()
+    (stream.folder / "0.csv").write_text("key,t\na,1\n")
+
+    with changed_settings(spark, {"spark.sql.timestampType": "TIMESTAMP_NTZ"}):
+        StreamRun(stream, spark).run(Until.DRAINED)
+
+    assert list(read_idle_events(stream.events)) == [(31, "a")]
 
 
 @pytest.mark.spark

@@ -46,8 +46,10 @@ NO_FILE_SKIPPED: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "
 _WHOLE_FOLDER: Final = {"recursiveFileLookup": "true", **NO_FILE_SKIPPED}
 _BYTES: Final = "ISO-8859-1"
 _NUMBER: Final = r"^-?[0-9]{1,19}$"
-#: The columns of Spark's source ``binaryFile``.
-BINARY_FILES_DDL: Final = "path string, modificationTime timestamp, length bigint, content binary"
+#: The columns of Spark's source ``binaryFile``. A setting may make ``timestamp`` a local time.
+BINARY_FILES_DDL: Final = (
+    "path string, modificationTime timestamp_ltz, length bigint, content binary"
+)
 _FILES: Final = (Format.PARQUET, Format.NDJSON, Format.CSV)
 
 
