@@ -170,7 +170,7 @@ def test_a_call_that_meets_the_end_of_java_is_not_logged(needs_spark: None) -> N
 import logging, signal, subprocess
 from aiowheel.jobs.spark.session import _abandoned_at_interrupts
 
-java = subprocess.Popen(["sleep", "3600"])
+java = subprocess.Popen(["sleep", "3600"], stdin=subprocess.PIPE)
 try:
     with _abandoned_at_interrupts(java):
         logging.error("Exception while sending command.")
@@ -180,12 +180,12 @@ try:
             logging.error("Exception while sending command.")
 except KeyboardInterrupt:
     logging.error("Exception while sending command.")
-print(java.returncode)
+print(java.returncode, java.stdin.closed)
 """
     done = run_python(code, {})
 
     assert done.stderr == "ERROR:root:Exception while sending command.\n" * 2
-    assert int(done.stdout) == -signal.SIGTERM
+    assert done.stdout.split() == [str(-signal.SIGTERM), "True"]
 
 
 @pytest.mark.posix

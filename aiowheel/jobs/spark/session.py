@@ -402,3 +402,5 @@ def _abandon_session(jvm: "subprocess.Popen[bytes] | None") -> None:
     except subprocess.TimeoutExpired:
         jvm.kill()
         jvm.wait()
+    if jvm.stdin is not None:
+        jvm.stdin.close()
