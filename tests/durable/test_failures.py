@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from aiowheel.durable import DurableTimers, NewTimer, PostgresStore, SQLiteStore, StoreError
+from aiowheel.durable import DurableTimers, Fire, NewTimer, PostgresStore, SQLiteStore, StoreError
 from aiowheel.durable.operations import Cursor
 from benchmarks._postgres import PostgresMissingError
 from tests.shared.servers import PostgresServer, postgres_that_stops
@@ -118,7 +118,6 @@ async def write_nothing_early(server: PostgresServer) -> None:
     connection = await connected(server.dsn)
     for setting in (
         "synchronous_commit = off",
-        "wal_writer_delay = '10s'",
         "bgwriter_lru_maxpages = 0",
         "autovacuum = off",
     ):
@@ -133,16 +132,27 @@ async def test_a_fire_whose_acknowledgement_a_crash_has_lost_is_repeated(
 ) -> None:
     """The server is back before the next call, so that no call fails."""
     fired = Fired()
+    may_fire = asyncio.Event()
     await write_nothing_early(server)
     timers = DurableTimers(PostgresStore(server.dsn, partitions=4), lease=600)
-    timers.handler("h")(fired)
+
+    @timers.handler("h")
+    async def record(fire: Fire) -> None:
+        await may_fire.wait()
+        fired(fire)
+
     async with timers:
         await timers.every("tick", "h", timedelta(hours=1), first=timedelta(seconds=1))
         await timers.schedule("once", "h", due=timedelta(seconds=1))
         connection = await connected(server.dsn)
         await connection.execute("CHECKPOINT")
+        wal_writer = await connection.fetchval(
+            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'"
+        )
+        os.kill(wal_writer, signal.SIGSTOP)  # it would write the acknowledgements at some moment
+        may_fire.set()
         await until(lambda: timers.statistics().acknowledged == 2)
-        os.kill(connection.get_server_pid(), signal.SIGKILL)  # the server restarts by itself
+        os.kill(wal_writer, signal.SIGKILL)  # the server restarts by itself
         await until(lambda: timers.statistics().acknowledged == 4)
 
         assert sorted(fired.names) == ["once", "once", "tick", "tick"]
