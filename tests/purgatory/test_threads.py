@@ -14,6 +14,7 @@ Ts = TypeVarTuple("Ts")
 Until = Callable[[Callable[[], object]], Awaitable[None]]
 
 THREADS = 8
+LONG = 3_600  # seconds, so that a busy machine expires nothing
 
 
 class Gate(DelayedOperation[None]):
@@ -63,8 +64,8 @@ def test_a_burst_from_eight_threads_wakes_the_loop_once() -> None:
     async def main() -> tuple[int, int]:
         async with Timer() as timer, Purgatory(timer=timer) as purgatory:
             for number in range(4_000):
-                purgatory.try_complete_else_watch(Gate(30), [number])
-                purgatory.wait_until({number: 1}, 30)
+                purgatory.try_complete_else_watch(Gate(LONG), [number])
+                purgatory.wait_until({number: 1}, LONG)
 
             def work(thread: int) -> None:
                 for number in range(thread, 4_000, THREADS):
@@ -85,7 +86,7 @@ def test_a_burst_from_eight_threads_wakes_the_loop_once() -> None:
 @pytest.mark.both_loops
 async def test_nothing_is_lost_while_the_loop_turns(running: Purgatory, until: Until) -> None:
     """Threads and loop work at the same time; every operation completes exactly once."""
-    gates = [Gate(30) for _ in range(2_000)]
+    gates = [Gate(LONG) for _ in range(2_000)]
     for number, gate in enumerate(gates):
         running.try_complete_else_watch(gate, [number])
 
@@ -111,7 +112,7 @@ async def test_a_condition_met_by_a_thread_is_never_missed(
         return lambda: key in met
 
     keys = [(thread, number) for thread in range(THREADS) for number in range(100)]
-    waiting = [running.wait_for(met_for(key), [key], 30) for key in keys]
+    waiting = [running.wait_for(met_for(key), [key], LONG) for key in keys]
 
     def work(thread: int) -> None:
         for attempt in range(20):
@@ -129,7 +130,7 @@ async def test_a_condition_met_by_a_thread_is_never_missed(
 @pytest.mark.both_loops
 async def test_calls_of_one_thread_keep_their_order(running: Purgatory, until: Until) -> None:
     """The counter ends at the last value; it would ignore a smaller one."""
-    waiting = [running.wait_until({"k": number}, 30) for number in range(500)]
+    waiting = [running.wait_until({"k": number}, LONG) for number in range(500)]
 
     def work() -> None:
         for number in range(500):
@@ -145,8 +146,8 @@ async def test_calls_made_before_the_closing_take_effect() -> None:
     """Such calls take effect before the rest expires; later calls raise."""
     async with Timer() as timer:
         purgatory = Purgatory(timer=timer)
-        waiting = purgatory.wait_until({"k": 1}, 30)
-        late = purgatory.wait_until({"k": 2}, 30)
+        waiting = purgatory.wait_until({"k": 1}, LONG)
+        late = purgatory.wait_until({"k": 2}, LONG)
         in_threads(lambda _: purgatory.advance_threadsafe("k", 1))
 
         await purgatory.aclose()
