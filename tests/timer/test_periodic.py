@@ -323,7 +323,8 @@ async def test_an_error_is_reported_of_a_function_without_a_name(
         timer.every(30, Nameless(), first=0)
         await until(lambda: caplog.records)
 
-    (record,) = caplog.records
+    # A busy machine adds a warning of a slow callback.
+    (record,) = [each for each in caplog.records if each.name == "asyncio"]
     assert record.exc_info is not None
     assert record.exc_info[0] is ZeroDivisionError
     assert "<Periodic <" in record.getMessage()
