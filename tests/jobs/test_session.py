@@ -345,6 +345,27 @@ def test_a_command_runs_under_spark_submit(
         assert left == {"job.py", "touches.csv", "idle.csv"}
 
 
+def test_many_files_are_listed_in_few_tasks(spark: "SparkSession", tmp_path: Path) -> None:
+    """Spark's default is one task per file."""
+    files = [tmp_path / f"{number}.txt" for number in range(40)]
+    for file in files:
+        file.write_text("line\n")
+    context = spark.sparkContext
+
+    context.setJobGroup("listing", "")
+    rows = spark.read.text([str(file) for file in files])
+    context.setLocalProperty("spark.jobGroup.id", "")
+
+    tracker = context.statusTracker()
+    (job,) = tracker.getJobIdsForGroup("listing")
+    listing = tracker.getJobInfo(job)
+    assert listing is not None
+    (stage,) = [tracker.getStageInfo(each) for each in listing.stageIds]
+    assert stage is not None
+    assert stage.numTasks == 8
+    assert rows.count() == len(files)
+
+
 @pytest.mark.posix
 def test_a_folder_for_temporary_files_may_have_blanks(spark: "SparkSession") -> None:
     """Spark splits the options of Java at blanks; the session of the tests has such a folder."""

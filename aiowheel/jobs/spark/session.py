@@ -39,6 +39,7 @@ _MASTER = re.compile(
 )
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _LEAST_ON_CLUSTER = 16
+_LISTINGS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -299,6 +300,9 @@ def _settings(defaults: Mapping[str, str], given: Mapping[str, str]) -> "SparkCo
     if is_on_this_machine(master):
         for name in ("spark.driver.host", "spark.driver.bindAddress"):
             settings.setIfMissing(name, "127.0.0.1")
+        # By default Spark lists each given file in a task of its own, which takes a fifth of a run
+        # over 2,000 small files.
+        settings.setIfMissing(_LISTINGS, "8")
     return settings
 
 
