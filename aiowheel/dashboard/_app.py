@@ -14,7 +14,7 @@ from inspect import isawaitable
 from pathlib import Path
 from signal import SIGINT, SIGTERM
 from typing import TYPE_CHECKING, cast
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from aiowheel._arguments import checked_str, safe_repr
 from aiowheel._events import emit
@@ -175,7 +175,8 @@ class Dashboard:
         elif scope["method"] not in {"GET", "HEAD"}:
             await _answer(send, 405, b"the dashboard can only be read\n", (b"allow", b"GET, HEAD"))
         elif path == "":  # without the slash, browsers resolve the page's files one level up
-            location = _requested_path(scope).rpartition(b"/")[2] + b"/"
+            # Without the dot, a browser takes a name before a colon for the scheme of a URL.
+            location = b"./" + _requested_path(scope).rpartition(b"/")[2] + b"/"
             await _answer(send, 307, b"", (b"location", location))
         elif path == "/events":
             if scope["method"] == "GET":
@@ -333,8 +334,8 @@ def _holds_only(values: object, kind: type) -> bool:
 
 
 def _requested_path(scope: Scope) -> bytes:
-    """Return the path of the request as the client sent it."""
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    """Return the percent-encoded path of the request, as the client sent it if that is known."""
+    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
     return raw.partition(b"?")[0]  # some servers keep the query
 
 
@@ -342,9 +343,8 @@ def _path_below_mount(scope: Scope) -> str:
     """Return the path below the mount; "" for the mount itself without a slash."""
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
     # Litestar lets each path that it gives to a mounted application end with a slash.
-    if path == "/":
-        return path if _requested_path(scope).endswith(b"/") else ""
-    return path.removesuffix("/")
+    is_added = path.endswith("/") and not _requested_path(scope).endswith(b"/")
+    return path.removesuffix("/") if is_added else path
 
 
 def _parameter(scope: Scope, name: str) -> str | None:

@@ -8,6 +8,7 @@ import signal
 import weakref
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -185,12 +186,13 @@ async def test_other_paths_and_methods_are_refused(request_: Scope, status: int)
 @pytest.mark.parametrize(
     ("path", "requested", "status", "location"),
     [
-        ("/", b"/wheels", 307, "wheels/"),
-        ("/", b"/wheels?a=1", 307, "wheels/"),
+        ("/", b"/wheels", 307, "./wheels/"),
+        ("/", b"/wheels?a=1", 307, "./wheels/"),
         ("/", b"/wheels/", 200, None),
         ("/", b"/wheels/?a=1", 200, None),
         ("/page.js/", b"/wheels/page.js", 200, None),
         ("/nothing/", b"/wheels/nothing", 404, None),
+        ("//", b"/wheels//", 404, None),  # the page would not find its files
     ],
 )
 async def test_litestar_may_mount_the_page(
@@ -208,7 +210,30 @@ async def test_a_missing_slash_is_added_by_a_relative_redirect() -> None:
     """It is relative because a proxy may serve the page under another path."""
     answer = await asked(made(), scope(""))
 
-    assert answer.headers["location"] == "wheels/"
+    assert answer.headers["location"] == "./wheels/"
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "target"),
+    [
+        ("/wheels:live", b"/wheels:live", "/wheels:live/"),
+        ("/wheels:live", None, "/wheels%3Alive/"),
+        ("/räder", b"/r%C3%A4der", "/r%C3%A4der/"),
+        ("/räder", None, "/r%C3%A4der/"),
+        ("/wheels?", b"/wheels%3F?a=1", "/wheels%3F/"),
+        ("/wheels?", None, "/wheels%3F/"),
+        ("/wheels\r\n", None, "/wheels%0D%0A/"),
+    ],
+)
+async def test_the_redirect_of_a_mount_with_other_characters(
+    path: str, sent: bytes | None, target: str
+) -> None:
+    """It has no scheme, query or line break of its own; a server may pass no `raw_path`."""
+    request = scope("") | {"path": path, "raw_path": sent, "root_path": path}
+
+    answer = await asked(made(), request)
+
+    assert urljoin("http://localhost/", answer.headers["location"]) == f"http://localhost{target}"
 
 
 @pytest.mark.parametrize(
