@@ -45,9 +45,9 @@ async def done_before_disconnect(waiter: Future[Any], receive: Receive) -> bool:
         if not interrupted:
             raise
         if listener.cancelling() > cancelling + 1:  # cancelled from outside at the same time
-            # A scope of anyio ends only with its own error, and cancels the task until then. The
-            # error at hand may be that of the interruption, as under BaseHTTPMiddleware.
-            await sleep(0)
+            # A scope of anyio ends only with its own error, and cancels the task in each iteration
+            # of the loop until then. The error at hand may be that of the interruption, as under
+            # BaseHTTPMiddleware.
             await sleep(0)
             raise
     finally:
