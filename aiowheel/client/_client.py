@@ -276,5 +276,5 @@ def _refusal(answer: httpx.Response) -> TopicRefusedError:
         return TopicRefusedError(answer.status_code, str(body["error"]), str(body["detail"]))
     except (ValueError, KeyError, TypeError, RecursionError):  # an answer of a proxy
         # Not httpx's `text`, which fails for a charset that is a codec of another kind, as "zlib".
-        text = answer.content[:200].decode(errors="replace")
+        text = answer.content.decode(errors="replace")[:200]
         return TopicRefusedError(answer.status_code, "not_json", text)

@@ -336,6 +336,19 @@ async def test_the_charset_of_an_answer_may_be_no_charset(charset: str) -> None:
 
 
 @virtual
+async def test_a_long_answer_of_another_program_is_cut_between_characters() -> None:
+    """The text of the error ends with a whole character."""
+
+    def handle(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(400, text="a" + "é" * 300)
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as http:
+        client = TopicClient(URL, http=http)
+        with pytest.raises(TopicRefusedError, match="400 not_json: aé{199}$"):
+            await client.publish("a", 1)
+
+
+@virtual
 async def test_an_answer_that_is_repeated_is_a_refusal() -> None:
     """A proxy may keep an answer; its message is not yielded a second time."""
     kept = httpx.MockTransport(lambda _: httpx.Response(200, json=page(1, MESSAGE)))
