@@ -851,18 +851,33 @@ def test_streams_that_start_together_leave_the_session_unchanged(
     conf = FakeConf()
     session = cast("SparkSession", SimpleNamespace(conf=conf))
     first, second = (purgatory_stream(tmp_path / name) for name in ("first", "second"))
-    has_second_begun = threading.Event()
+    is_second_here = threading.Event()
     found: list[dict[str, str]] = []
+
+    class Lock:
+        """A lock that shows when a thread waits for it."""
+
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            if not self._lock.acquire(blocking=False):
+                is_second_here.set()
+                self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
 
     def start(stream: PurgatoryStream, *_: object) -> None:
         if stream is first:
             threads[1].start()
-            has_second_begun.wait(0.5)  # ends by itself if the second start waits for this one
+            is_second_here.wait()
         else:
-            has_second_begun.set()
+            is_second_here.set()
             threads[0].join()
         found.append(dict(conf))
 
+    monkeypatch.setattr("aiowheel.jobs.operations.stream._STARTING", Lock())
     monkeypatch.setattr(PurgatoryStream, "_start", start)
     threads = [
         threading.Thread(target=stream.start, args=(session, Phase.FOLLOW))
