@@ -344,7 +344,7 @@ async def test_a_long_answer_of_another_program_is_cut_between_characters() -> N
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as http:
         client = TopicClient(URL, http=http)
-        with pytest.raises(TopicRefusedError, match="400 not_json: aé{199}$"):
+        with pytest.raises(TopicRefusedError, match=r"400 not_json: aé{199}$"):
             await client.publish("a", 1)
 
 
