@@ -48,11 +48,12 @@ aiowheel costs more, or is slower, in these cases:
 - A wait for a shared counter uses twice as much CPU time as a subscription of broadcaster on the
   same server at 1,000 publishes per second, and 0.6 times as much at 10,000. A wake-up takes as
   long as 2 to 6 raw writes to the store, and 1.0 to 3.7 times as long as a message of broadcaster.
-- 100 tasks that schedule durable timers on SQLite reach 7 to 10 times the rate of raw commits of
-  one row; our goal is 15 times. The name of each timer is on another page of the index, and each
-  commit writes these pages.
+- 100 tasks that schedule durable timers on SQLite reach 3 to 10 times the rate of raw commits of
+  one row; our goal is 15 times. The faster the disk confirms a commit, the less is gained by
+  sharing one. Besides, the name of each timer is on another page of the index, and each commit
+  writes these pages.
 - Durable timers that are overdue fire 3 to 5 times as fast as PGQueuer's jobs, and are scheduled in
-  bulk 1.9 times as fast; our goals are 10 and 2 times.
+  bulk 1.9 to 2.4 times as fast; our goals are 10 and 2 times.
 - Every promise that a table below marks as missed.
 """
 WORDS = {False: "at most", True: "at least"}
