@@ -163,7 +163,7 @@ def test_a_stream_continues_after_a_run(
     assert pq.read_table(out / "rejects").num_rows == 3
     days = [*out.glob("events/batch_id=*/day=*")]
     assert {(day.name, len([*day.glob("*.parquet")])) for day in days} == {("day=1970-01-01", 1)}
-    assert "1 row came later than --max-lateness and were dropped\n" in printed.err
+    assert "1 row came later than --max-lateness and was dropped\n" in printed.err
     assert run(command) == 2
     assert "this stream has been flushed" in capsys.readouterr().err
 
