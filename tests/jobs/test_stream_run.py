@@ -74,24 +74,18 @@ def test_a_stream_continues_after_a_slow_start_of_a_python_worker(
     ]
 
 
-def test_a_stream_continues_after_a_repeated_micro_batch_of_kafka(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("batch", "error"), [(1, KAFKA), (0, DELTA)], ids=["kafka", "delta"])
+def test_a_stream_continues_after_an_error_of_its_source(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, batch: int, error: str
 ) -> None:
-    """Spark 4.1 ends a query after its first micro-batch, if a query before began that one."""
-    ended = StreamRun(FailingStream(tmp_path, (1, KAFKA)), NO_SPARK).run(Until.ONCE)
+    """Spark 4.1 ends a query of Kafka after a micro-batch that an earlier query began.
+
+    Delta ends a query before the micro-batch with a new column of the table.
+    """
+    ended = StreamRun(FailingStream(tmp_path, (batch, error)), NO_SPARK).run(Until.ONCE)
 
     assert ended is Until.ONCE
-    assert caplog.messages == ["aiowheel.stream_restarted batch=1 failures=1"]
-
-
-def test_a_stream_continues_with_a_table_that_gets_a_column(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Delta ends a query before the micro-batch with the new column."""
-    ended = StreamRun(FailingStream(tmp_path, (0, DELTA)), NO_SPARK).run(Until.ONCE)
-
-    assert ended is Until.ONCE
-    assert caplog.messages == ["aiowheel.stream_restarted batch=0 failures=1"]
+    assert caplog.messages == [f"aiowheel.stream_restarted {batch=} failures=1"]
 
 
 def test_the_reports_of_a_query_are_read_before_its_restart(tmp_path: Path) -> None:
