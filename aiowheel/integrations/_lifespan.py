@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import Task, create_task
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from signal import SIGINT, SIGTERM, Signals
@@ -14,7 +13,7 @@ from aiowheel._types import Delay
 from aiowheel.abc import Instrument
 from aiowheel.errors import AiowheelError
 from aiowheel.integrations._poll import check_wheel
-from aiowheel.integrations._stop_signals import checked_signals, signal_listener
+from aiowheel.integrations._stop_signals import checked_signals, task_at_signal
 from aiowheel.purgatory import Purgatory
 from aiowheel.shared import CounterStore, SharedCounters
 from aiowheel.timer import Timer
@@ -72,7 +71,6 @@ def wheel_lifespan(
 
     @asynccontextmanager
     async def lifespan(_app: object) -> AsyncGenerator[WheelState]:
-        closing: list[Task[None]] = []  # the loop keeps weak references to tasks only
         async with (
             Timer(tick=tick) as timer,
             Purgatory(
@@ -84,9 +82,7 @@ def wheel_lifespan(
                 if counters is not None:
                     shared = SharedCounters(purgatory, counters)
                     state["shared"] = await stack.enter_async_context(shared)
-                with signal_listener(
-                    handled, lambda: closing.append(create_task(purgatory.aclose()))
-                ):
+                with task_at_signal(handled, purgatory.aclose):
                     yield state
 
     return lifespan

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import signal
 import threading
-from asyncio import get_running_loop
-from collections.abc import Callable, Generator, Iterable
+from asyncio import Task, create_task, get_running_loop
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 from aiowheel._arguments import safe_repr
 
@@ -80,3 +81,13 @@ def signal_listener(
             is_current = signal.getsignal(number) is handler
             if is_current and not handler.callbacks:
                 signal.signal(number, handler.replaced)
+
+
+@contextmanager
+def task_at_signal(
+    signals: Iterable[signal.Signals], function: Callable[[], Coroutine[Any, Any, None]]
+) -> Generator[None]:
+    """During the block, run the coroutine function in a task when one of *signals* arrives."""
+    tasks: list[Task[None]] = []  # the loop keeps weak references to tasks only
+    with signal_listener(signals, lambda: tasks.append(create_task(function()))):
+        yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from asyncio import CancelledError, Task, create_task
+from asyncio import CancelledError
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from signal import SIGINT, SIGTERM
@@ -21,7 +21,7 @@ from aiowheel._build import __version__
 from aiowheel._units import FOREVER
 from aiowheel.dashboard import Dashboard
 from aiowheel.errors import AiowheelError, StoreUnavailableError
-from aiowheel.integrations._stop_signals import signal_listener
+from aiowheel.integrations._stop_signals import task_at_signal
 from aiowheel.purgatory import Purgatory
 from aiowheel.serve._access import Access, Guarded
 from aiowheel.serve._access_log import AccessLog
@@ -188,7 +188,6 @@ class TopicApp:
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncGenerator[dict[str, object], None]:
         service = self._service
-        stopping: list[Task[None]] = []  # the loop keeps weak references to tasks only
         most = service.limits.waiters if service.limits.waiters < FOREVER else None
         async with (
             Timer() as timer,
@@ -211,11 +210,7 @@ class TopicApp:
                 stack.callback(self._dashboard.close)
                 app.mount("/dashboard", self._dashboard)
                 app.add_route("/dashboard", _to_dashboard)
-            stack.enter_context(
-                signal_listener(
-                    (SIGINT, SIGTERM), lambda: stopping.append(create_task(self.stop()))
-                )
-            )
+            stack.enter_context(task_at_signal((SIGINT, SIGTERM), self.stop))
             yield {"timer": timer}
 
     async def _topic(self, request: Request) -> Response:

@@ -301,7 +301,7 @@ def _settings(defaults: Mapping[str, str], given: Mapping[str, str]) -> "SparkCo
         for name in ("spark.driver.host", "spark.driver.bindAddress"):
             settings.setIfMissing(name, "127.0.0.1")
         # By default Spark lists each given file in a task of its own, which takes a fifth of a run
-        # over 2,000 small files.
+        # over 4,000 small files.
         settings.setIfMissing(_LISTINGS, "8")
     return settings
 
